@@ -1,0 +1,4 @@
+//! placeholder
+#![allow(dead_code, unused_imports)]
+mod sync;
+mod queues;

@@ -1,0 +1,1 @@
+//! Where ready processes wait.
