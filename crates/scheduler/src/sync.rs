@@ -5,10 +5,8 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    };
     pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread;
 
     /// A cell whose accesses the models check; here a plain `UnsafeCell`.
@@ -60,6 +58,37 @@ mod imp {
         }
     }
 
+    /// Waits beside a [`Mutex`].
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar(std::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) const fn new() -> Self {
+            Self(std::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        /// As [`Self::wait`], at most for `limit`; it may come back early for no reason.
+        pub(crate) fn wait_timeout<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            limit: std::time::Duration,
+        ) -> MutexGuard<'a, T> {
+            self.0.wait_timeout(guard, limit).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
     /// A full fence. ThreadSanitizer does not know fences; there it is a read-modify-write on one
     /// word that everybody shares, which orders at least as much.
     #[inline(always)]
@@ -79,7 +108,7 @@ mod imp {
 mod imp {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
+        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
     };
     pub(crate) use loom::thread;
 
@@ -114,6 +143,32 @@ mod imp {
             self.0.try_lock().ok()
         }
     }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(loom::sync::Condvar::new())
+        }
+        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+        /// Loom has no clock: a wait with a limit ends only by a notification, so that a lost one shows.
+        pub(crate) fn wait_timeout<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            _limit: std::time::Duration,
+        ) -> MutexGuard<'a, T> {
+            self.wait(guard)
+        }
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
 }
 
 pub(crate) use imp::*;
@@ -121,6 +176,6 @@ pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, 
 
 /// Atomics and locks for statics: always `std`'s. Nothing under proof may use them.
 pub(crate) mod fixed {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-    pub(crate) use std::sync::{Mutex, OnceLock};
+    pub(crate) use std::sync::Mutex;
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 }

@@ -1,0 +1,333 @@
+//! What is scheduled: processes, their turns, their events.
+//!
+//! # Ends
+//!
+//! Every end takes the same steps in the same order, on the worker that has claimed the process
+//! (`RUNNING`), never on the killer's thread and never under a lock:
+//!
+//! 1. `close`, except where the table says no;
+//! 2. the word goes to the next generation: from here on senders get [`SendError::Closed`];
+//! 3. the body is dropped;
+//! 4. messages not taken are dropped and counted, or kept for the successor of a supervised name;
+//! 5. yields still out are cancelled, their timers taken away; who waits for the result gets it;
+//! 6. the name is free again (or held for the successor);
+//! 7. the `on_complete` hook;
+//! 8. monitors, then links, hear of it;
+//! 9. the slot goes to a free list.
+//!
+//! | end | `close` runs | reason seen by hooks, monitors, links |
+//! | --- | --- | --- |
+//! | `init` gave `Err` or panicked | no | `InitFailed` |
+//! | `Done` | yes | `Normal` |
+//! | `step` gave `Err` | yes | `Failed` |
+//! | `step` panicked | yes | `Panicked` |
+//! | killed while Ready, Blocked or Idle | yes | `Killed` |
+//! | killed while Running | yes, after the step | `Killed` |
+//! | killed before its first turn | no, if it has an `init` | `Killed` |
+//! | shutdown, at the deadline | as for killed | `Shutdown` |
+//! | scheduler dropped | as for killed, later, by its workers | `Shutdown` |
+//! | crash of a linked partner | as for killed | `Linked` |
+//!
+//! User code that may panic is contained everywhere: `init`, `step`, `close`, hooks, handlers, and the
+//! drop of body, messages, errors, results and panic payloads. A panic in `close` turns `Normal` into
+//! `Panicked`; elsewhere the first reason stays. With `panic = "abort"` none of this can hold, so the
+//! crate refuses to build.
+
+pub(crate) mod budget;
+pub(crate) mod event_queue;
+#[cfg(not(loom))]
+pub(crate) mod message;
+pub(crate) mod payload;
+pub(crate) mod pid;
+pub(crate) mod slot;
+#[cfg(not(loom))]
+mod spawn;
+pub(crate) mod table;
+#[cfg(not(loom))]
+mod turn;
+
+#[cfg(not(loom))]
+pub(crate) use spawn::*;
+#[cfg(not(loom))]
+pub use spawn::{SpawnError, SpawnOptions};
+#[cfg(not(loom))]
+pub(crate) use turn::*;
+#[cfg(not(loom))]
+pub use turn::{Events, StepOutput};
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Payload, Pid};
+
+#[cfg(loom)]
+pub(crate) struct Turn<'a>(std::marker::PhantomData<&'a ()>);
+
+#[cfg(panic = "abort")]
+compile_error!(
+    "evener-scheduler contains the panics of processes; build it with panic = \"unwind\". \
+     With \"abort\" one process's panic would end the program."
+);
+
+/// A state machine that the scheduler steps: the unit of scheduling.
+///
+/// It is known by a [`Pid`], shares nothing, and hears of the world by events. One thread at a time is
+/// within its methods.
+pub trait Process: Send + 'static {
+    /// The entry points that `spawn` accepts by name. Empty (the default): any name is passed on to
+    /// `init`, which may refuse it.
+    #[must_use]
+    fn methods() -> &'static [&'static str]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+
+    /// The first turn, on a worker. Messages sent meanwhile wait.
+    ///
+    /// # Errors
+    /// An error (or a panic) ends the process: it is told to the spawner and to monitors, `close` does
+    /// not run, nothing stays registered.
+    fn init(&mut self, cx: &InitContext, method: &str, input: Payload) -> Result<(), ProcessError> {
+        let _ = (cx, method, input);
+        Ok(())
+    }
+
+    /// One turn: take events, hand out yields, say how it goes on.
+    ///
+    /// Without a status the process is idle till the next event. Events not taken stay queued, and the
+    /// process stays ready.
+    ///
+    /// # Errors
+    /// An error (or a panic) ends the process with that failure.
+    fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError>;
+
+    /// The last call, exactly once on every way out but a failed `init`; see the module's table.
+    fn close(&mut self) {}
+}
+
+#[cfg(loom)]
+pub struct Events<'a>(std::marker::PhantomData<&'a ()>);
+#[cfg(loom)]
+pub struct StepOutput<'a>(std::marker::PhantomData<&'a ()>);
+
+impl Process for Box<dyn Process> {
+    fn init(&mut self, cx: &InitContext, method: &str, input: Payload) -> Result<(), ProcessError> {
+        (**self).init(cx, method, input)
+    }
+    fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
+        (**self).step(events, out)
+    }
+    fn close(&mut self) {
+        (**self).close();
+    }
+}
+
+/// What `init` may know.
+#[derive(Debug, Clone)]
+pub struct InitContext {
+    pub(crate) pid: Pid,
+    pub(crate) parent: Option<Pid>,
+}
+
+impl InitContext {
+    /// The process's own address.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The process that spawned it; `None`: a thread did.
+    #[must_use]
+    pub fn parent(&self) -> Option<Pid> {
+        self.parent
+    }
+}
+
+/// A failure of a process, for people: a text, and the error it came from, if any.
+#[derive(Clone)]
+pub struct ProcessError {
+    text: Arc<str>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl ProcessError {
+    /// A failure that has only a text.
+    pub fn new(text: impl fmt::Display) -> Self {
+        Self { text: text.to_string().into(), source: None }
+    }
+
+    /// "This type has no such method", for `init`.
+    #[must_use]
+    pub fn unknown_method(method: &str) -> Self {
+        Self::new(format_args!("unknown method `{method}`"))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The error it came from.
+    #[must_use]
+    pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.source.as_deref()
+    }
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProcessError({:?})", &*self.text)
+    }
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProcessError {
+    fn from(error: E) -> Self {
+        Self { text: error.to_string().into(), source: Some(Arc::new(error)) }
+    }
+}
+
+/// Why a process ended.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ExitReason {
+    /// It said `Done`.
+    Normal,
+    /// `step` gave an error.
+    Failed(ProcessError),
+    /// `step` or `close` panicked, with this text.
+    Panicked(Arc<str>),
+    /// `init` gave an error or panicked.
+    InitFailed(ProcessError),
+    /// Somebody killed it, or its cancellation ran out of time.
+    Killed(Arc<str>),
+    /// The scheduler ended.
+    Shutdown,
+    /// A linked process crashed.
+    Linked {
+        /// Which one.
+        partner: Pid,
+        /// Why that one ended.
+        reason: Arc<ExitReason>,
+    },
+    /// There was no such process any more when the monitor or link was to be set.
+    NoProcess,
+}
+
+impl ExitReason {
+    /// Does it take linked partners down?
+    #[must_use]
+    pub fn is_crash(&self) -> bool {
+        !matches!(self, ExitReason::Normal | ExitReason::Shutdown)
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitReason::Normal => f.write_str("done"),
+            ExitReason::Failed(error) => write!(f, "failed: {error}"),
+            ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
+            ExitReason::InitFailed(error) => write!(f, "init failed: {error}"),
+            ExitReason::Killed(why) => write!(f, "killed: {why}"),
+            ExitReason::Shutdown => f.write_str("shutdown"),
+            ExitReason::Linked { partner, reason } => write!(f, "linked process {partner} {reason}"),
+            ExitReason::NoProcess => f.write_str("no such process"),
+        }
+    }
+}
+
+/// Chosen by the process, one for each yield that it has out; it comes back with the result.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Tag(pub u64);
+
+/// A stream of messages within a mailbox, known by a number; names are interned once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Topic(pub(crate) u32);
+
+/// Why a message was not accepted. Nothing of it stays anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No process ever had this PID. Check where it came from.
+    #[error("no process has the PID {0}")]
+    NotFound(Pid),
+    /// The process has ended. Forget the PID.
+    #[error("process {0} has ended")]
+    Closed(Pid),
+    /// The queue was reset since the producer was bound. Bind again if that is meant.
+    #[error("the queue of process {0} was reset since this producer was bound")]
+    Stale(Pid),
+    /// The topic's budget is used up. The receiver has been told once.
+    #[error("message queue limit exceeded at process {pid}, topic {topic:?}")]
+    Dropped {
+        /// The receiver.
+        pid: Pid,
+        /// The topic that is full.
+        topic: Topic,
+    },
+    /// The caller's cancellation came first.
+    #[error("cancelled before the message was admitted")]
+    Cancelled,
+    /// The PID belongs to another node.
+    #[error("process {0} is on another node")]
+    OtherNode(Pid),
+    /// There are more than four thousand million messages in this program.
+    #[error("no room for another message")]
+    Exhausted,
+}
+
+impl Topic {
+    /// The topic of messages that name none.
+    pub const DEFAULT: Topic = Topic(0);
+
+    /// The topic of that name. The same name gives the same topic, for as long as the program runs;
+    /// names are kept for ever, so they are words of the program, not of its users.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mut names = TOPICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if names.is_empty() {
+            names.push("default".into());
+        }
+        let found = names.iter().position(|known| &**known == name);
+        let number = found.unwrap_or_else(|| {
+            names.push(name.into());
+            names.len() - 1
+        });
+        Self(u32::try_from(number).expect("four thousand million topic names"))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> Arc<str> {
+        let names = TOPICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        names.get(self.0 as usize).cloned().unwrap_or_else(|| "default".into())
+    }
+}
+
+static TOPICS: crate::sync::fixed::Mutex<Vec<Arc<str>>> = crate::sync::fixed::Mutex::new(Vec::new());
+
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.name())
+    }
+}
+
+/// The text of a panic payload, if it has one; for messages to people.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> Arc<str> {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        (*text).into()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.as_str().into()
+    } else {
+        "a panic whose payload is no text".into()
+    }
+}

@@ -1,0 +1,337 @@
+//! One turn of a process: the events it takes and what it hands out.
+
+use std::time::{Duration, Instant};
+
+use crate::command::{Command, CommandRequest, Pending, YieldError};
+use crate::memory::InMemory;
+use crate::process::event_queue::Cells;
+use crate::process::message::{self, Cancel, Event, Exit, Message};
+use crate::process::slot::Slot;
+use crate::process::table::{Cold, ReplyTo};
+use crate::process::{Process, SendError, SpawnError, SpawnOptions, Tag, Topic};
+use crate::route::relay::{self, Package};
+use crate::sync::Relaxed;
+use crate::worker::Worker;
+use crate::{LocalPid, Payload, Pid, clock};
+
+/// The two halves of a turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) events: Events<'a>,
+    pub(crate) out: StepOutput<'a>,
+}
+
+/// The events of one turn, oldest first, at most as many as the host's `events_per_step_max`.
+///
+/// What a step does not take stays queued, also when it panics.
+pub struct Events<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) slot: &'static Slot,
+    /// How many more this turn may take.
+    pub(crate) left: u32,
+}
+
+impl<'a> Events<'a> {
+    /// Takes the cell at the front of the inbox.
+    #[inline(always)]
+    pub(crate) fn next_cell(&mut self) -> Option<u32> {
+        let cell = self.slot.inbox.load(Relaxed);
+        if cell == 0 || self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        // Stored at once: a panic later in the turn leaves the rest whole.
+        self.slot.inbox.store(InMemory.next(cell).load(Relaxed), Relaxed);
+        Some(cell)
+    }
+
+    /// Opens a cell that is no plain message. `None`: nothing to deliver, for it came too late.
+    pub(crate) fn open(&self, cell: u32) -> Option<Event> {
+        // SAFETY: `next_cell` took it out of the mailbox of the process that this worker runs.
+        let mut message = unsafe { message::take(&self.worker.magazines, cell) };
+        let kind = message.flag_bits() & message::KIND;
+        self.worker.begin_chain(&message);
+        match kind {
+            message::KIND_MESSAGE => return Some(Event::Message(message)),
+            message::KIND_EXIT => {
+                let exit = message.take_payload().take::<Box<Exit>>().expect("an exit carries an exit");
+                return Some(Event::Exit(*exit));
+            }
+            message::KIND_CANCEL => {
+                let cancel = message.take_payload().take::<Cancel>().expect("a cancel carries a cancel");
+                return Some(Event::Cancel(cancel));
+            }
+            _ => {}
+        }
+        let Some(pending) = self.take_pending(message.seq()) else {
+            self.worker.count(|counters| &counters.late_completions);
+            return None;
+        };
+        self.worker.forget_timer(&pending);
+        let payload = message.take_payload();
+        let result = if kind == message::KIND_YIELD_OK {
+            Ok(payload)
+        } else {
+            Err(payload.take::<YieldError>().expect("a failed yield carries its error"))
+        };
+        Some(Event::YieldComplete { tag: pending.tag, result })
+    }
+
+    /// The yield of that number, if it is still out. A repeating one stays.
+    fn take_pending(&self, seq: u32) -> Option<Pending> {
+        // SAFETY: the runner alone touches the cold part.
+        let cold = self.slot.cold.with(|cold| unsafe { (*cold).as_mut() })?;
+        let place = cold.pending.iter().position(|pending| pending.seq == seq)?;
+        if cold.pending[place].repeats {
+            return Some(Pending { timer: None, ..cold.pending[place] });
+        }
+        Some(cold.pending.swap_remove(place))
+    }
+
+    /// How many events wait for this process, this turn's included. Constant time.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        InMemory.count(self.slot.inbox.load(Relaxed)) as usize
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            let cell = self.next_cell()?;
+            if let Some(event) = self.open(cell) {
+                return Some(event);
+            }
+        }
+    }
+}
+
+/// How a turn ends.
+#[derive(Debug, Default)]
+pub(crate) enum Status {
+    #[default]
+    Idle,
+    Wait,
+    Continue,
+    Done(Payload),
+    Upgrade(Box<Upgrade>),
+    /// Done, and the body has been used up by the turn.
+    Consumed,
+}
+
+/// A new body for a process.
+pub(crate) struct Upgrade {
+    pub(crate) process: Box<dyn Process>,
+    pub(crate) method: String,
+    pub(crate) input: Payload,
+}
+
+impl std::fmt::Debug for Upgrade {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Upgrade({:?})", self.method)
+    }
+}
+
+/// What a step hands out: yields, immediate acts, and how the process goes on.
+pub struct StepOutput<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) slot: &'static Slot,
+    pub(crate) pid: LocalPid,
+    pub(crate) status: Status,
+}
+
+impl StepOutput<'_> {
+    /// The process's own address.
+    #[must_use]
+    pub fn self_pid(&self) -> Pid {
+        Pid::new(0, self.worker.host(), self.pid)
+    }
+
+    /// The time, as of the last reading by a worker or the monitor: some milliseconds old at most while
+    /// the worker is busy with short steps.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        clock::coarse()
+    }
+
+    /// Sends a message now, on the default topic.
+    ///
+    /// # Errors
+    /// [`SendError`]; the message is dropped.
+    pub fn send<T: Send + 'static>(&mut self, to: Pid, content: T) -> Result<(), SendError> {
+        self.send_on(to, Topic::DEFAULT, content)
+    }
+
+    /// Sends a message now.
+    ///
+    /// # Errors
+    /// [`SendError`]; the message is dropped.
+    pub fn send_on<T: Send + 'static>(&mut self, to: Pid, topic: Topic, content: T) -> Result<(), SendError> {
+        let message = Message::new(Payload::new(content), Some(self.pid), topic, message::KIND_MESSAGE);
+        relay::send_message(to, message)
+    }
+
+    /// Sends a package now; its sender is this process.
+    ///
+    /// # Errors
+    /// [`SendError`]; the package is dropped.
+    pub fn send_package(&mut self, package: Package) -> Result<(), SendError> {
+        relay::send_package(package.from(self.self_pid()))
+    }
+
+    /// Spawns a process now, on this worker's own queue.
+    ///
+    /// # Errors
+    /// [`SpawnError`]: unknown method, host full, refused by a hook, closing.
+    pub fn spawn<P: Process>(&mut self, process: P, options: SpawnOptions) -> Result<Pid, SpawnError> {
+        super::spawn::spawn_on_worker(self.worker, self.pid, process, options)
+    }
+
+    /// Spawns a closure that runs once, on this worker's own queue.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the closure was dropped.
+    #[inline]
+    pub fn spawn_once<F>(&mut self, act: F) -> Result<Pid, SpawnError>
+    where
+        F: FnOnce(&mut StepOutput<'_>) + Send + 'static,
+    {
+        super::spawn::spawn_once_on_worker(self.worker, self.pid, act)
+    }
+
+    /// Hands out a command; its result arrives as [`Event::YieldComplete`] with this tag.
+    pub fn command<C: Command>(&mut self, tag: Tag, command: C) {
+        self.command_by_id(tag, C::ID, Payload::new(command));
+    }
+
+    /// As [`Self::command`], by number: for commands whose type the process does not know.
+    pub fn command_by_id(&mut self, tag: Tag, id: crate::command::CommandId, input: Payload) {
+        let seq = self.begin_yield(tag, false);
+        self.worker.hand_out(CommandRequest { id, input, seq });
+    }
+
+    /// Sends a request; the answer, or why there is none, arrives as [`Event::YieldComplete`] with this
+    /// tag. Without an answer in time it is [`YieldError::TimedOut`].
+    pub fn ask<T: Send + 'static>(&mut self, tag: Tag, to: Pid, content: T, timeout: Option<Duration>) {
+        let reply = self.begin_ask(tag, timeout);
+        let message = Message::new(Payload::new(content), Some(self.pid), Topic::DEFAULT, message::REQUEST)
+            .with_seq(reply.seq);
+        self.send_request(to.local(), Some(to), reply, message);
+    }
+
+    /// Opens a yield that an answer will complete.
+    pub(crate) fn begin_ask(&mut self, tag: Tag, timeout: Option<Duration>) -> ReplyTo {
+        let seq = self.begin_yield(tag, false);
+        let reply = ReplyTo { pid: self.pid, seq };
+        if let Some(timeout) = timeout {
+            self.worker.arm_timeout(self.slot, reply, timeout);
+        }
+        reply
+    }
+
+    /// Sends a message on which yield `reply` hangs, unless that closes a circle of askers.
+    pub(crate) fn send_request(&mut self, to: LocalPid, full: Option<Pid>, reply: ReplyTo, message: Message) {
+        let sent = self.worker.extend_chain(self.pid, to, message).and_then(|message| {
+            let to = full.unwrap_or_else(|| route::pid_of(to));
+            relay::send_message(to, message).map_err(YieldError::Send)
+        });
+        if let Err(error) = sent {
+            route::complete(reply, Err(error));
+        }
+    }
+
+    /// Notes a yield as out and gives its number.
+    pub(crate) fn begin_yield(&mut self, tag: Tag, repeats: bool) -> u32 {
+        let cold = self.cold();
+        cold.last_seq = cold.last_seq.wrapping_add(1);
+        let seq = cold.last_seq;
+        cold.pending.push(Pending { seq, tag, repeats, timer: None });
+        seq
+    }
+
+    /// The cold part, made on first use.
+    pub(crate) fn cold(&mut self) -> &mut Cold {
+        // SAFETY: the runner alone touches the cold part, and `self` is the runner's.
+        unsafe { cold_of(self.slot) }
+    }
+
+    /// Gives up on a yield: its result, should it still come, is dropped. `true`: it was out.
+    pub fn cancel_yield(&mut self, tag: Tag) -> bool {
+        let cold = self.cold();
+        let Some(place) = cold.pending.iter().position(|pending| pending.tag == tag) else {
+            return false;
+        };
+        let pending = cold.pending.swap_remove(place);
+        self.worker.forget_timer(&pending);
+        true
+    }
+
+    /// From now on the crash of a linked process arrives as [`Event::Exit`] and ends nobody else.
+    pub fn trap_exits(&mut self, trap: bool) {
+        route::links::trap_exits(self.pid, trap);
+    }
+
+    /// Begins a new generation of the own queue: messages not yet taken are dropped, overflowed topics are
+    /// open again, bound producers are refused from now on. The PID stays. Gives the number dropped.
+    ///
+    /// # Errors
+    /// [`ResetError`] when the slot's generations are used up; nothing changed.
+    pub fn reset_queue(&mut self) -> Result<usize, ResetError> {
+        self.worker.reset_queue(self.slot, self.pid)
+    }
+
+    /// Ready again at once, behind the others of this worker.
+    pub fn continue_soon(&mut self) {
+        self.status = Status::Continue;
+    }
+
+    /// Blocked till a yield completes (or a message comes).
+    pub fn wait_for_yields(&mut self) {
+        self.status = Status::Wait;
+    }
+
+    /// Idle till the next event. The default.
+    pub fn idle(&mut self) {
+        self.status = Status::Idle;
+    }
+
+    /// The process ends well, with this result.
+    pub fn done<T: Send + 'static>(&mut self, result: T) {
+        self.status = Status::Done(Payload::new(result));
+    }
+
+    /// The old body is closed and dropped, the new one goes on under the same PID, with the same mailbox,
+    /// links and monitors: first its `init` with this method, then its steps.
+    pub fn upgrade<P: Process>(&mut self, process: P, method: &str, input: Payload) {
+        self.status = Status::Upgrade(Box::new(Upgrade {
+            process: Box::new(process),
+            method: method.to_owned(),
+            input,
+        }));
+    }
+}
+
+/// The slot's generations are used up; the queue stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the generations of this process's slot are used up, its queue cannot be reset")]
+pub struct ResetError;
+
+/// The cold part of a process, made on first use.
+///
+/// # Safety
+/// The caller is the runner, and holds no other reference into it.
+pub(crate) unsafe fn cold_of(slot: &Slot) -> &mut Cold {
+    slot.cold.with_mut(|place| {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if (*place).is_null() {
+                *place = Box::into_raw(Box::new(Cold::new()));
+            }
+            &mut **place
+        }
+    })
+}
+
+use crate::route;

@@ -1,0 +1,765 @@
+//! A host: a named scheduler with its own workers, limits, commands and hooks.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
+use std::time::Duration;
+
+use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
+use crate::memory::{self, InMemory};
+use crate::process::slot::{After, Bind, GENERATION_MAX};
+use crate::process::{
+    ExitReason, OnceTable, Place, Process, ProcessError, SpawnError, SpawnOptions, StepOutput, create,
+    spawn_process,
+};
+use crate::queues::global::Global;
+use crate::route::names::Names;
+use crate::route::waiter::{self, CannotWait};
+use crate::shutdown::Threads;
+use crate::stats::{ProcessInfo, Stats};
+use crate::sync::fixed;
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Mutex, Relaxed, Release};
+use crate::worker::idle::Idle;
+use crate::worker::timers::TimerAction;
+use crate::worker::watch::Watch;
+use crate::worker::{WorkerShared, watch};
+use crate::{Payload, Pid, shutdown};
+
+/// At most so many hosts are alive in one program.
+const HOSTS_MAX: usize = 4096;
+/// At most so many workers has a host.
+pub const WORKERS_MAX: usize = 1024;
+
+static HUBS: [AtomicPtr<Hub>; HOSTS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; HOSTS_MAX];
+/// Hubs whose schedulers have ended, by the number of their workers; and how many hubs there are.
+static FREE_HUBS: fixed::Mutex<(Vec<&'static Hub>, usize)> = fixed::Mutex::new((Vec::new(), 0));
+
+/// Where the life of a host stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Phase {
+    Open = 0,
+    /// Shutting down: nobody is born any more.
+    Closing = 1,
+    /// Whoever is left is being ended.
+    Ending = 2,
+    /// Nobody is left: workers go.
+    Gone = 3,
+}
+
+/// What workers and outside threads of a host share. It is never freed but used again by a later host
+/// with as many workers, so that a thread that was preempted in the middle of a wake finds it.
+pub(crate) struct Hub {
+    pub(crate) id: u16,
+    pub(crate) workers: Box<[WorkerShared]>,
+    pub(crate) global: Global,
+    pub(crate) idle: Idle,
+    pub(crate) watch: Watch,
+    phase: AtomicU32,
+    /// Births from outside, against the beginning of the end.
+    births: Mutex<()>,
+    outside_births: AtomicU64,
+}
+
+/// The hub of a host number that a slot carries.
+#[inline]
+pub(crate) fn hub(id: u16) -> &'static Hub {
+    // Acquire: pairs with the Release in `Hub::take`.
+    let hub = HUBS[id as usize].load(Acquire);
+    debug_assert!(!hub.is_null());
+    // SAFETY: a live slot's host was registered before the slot was published, and hubs stay.
+    unsafe { &*hub }
+}
+
+impl Hub {
+    /// A hub with that many workers, used or new.
+    fn take(workers: usize) -> Result<&'static Hub, StartError> {
+        let mut free = FREE_HUBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
+            let hub = free.0.swap_remove(place);
+            hub.outside_births.store(0, Relaxed);
+            for worker in &hub.workers {
+                worker.counters.reset();
+            }
+            // Release: pairs with the Acquire in `phase`.
+            hub.phase.store(Phase::Open as u32, Release);
+            return Ok(hub);
+        }
+        if free.1 == HOSTS_MAX {
+            return Err(StartError::TooManyHosts(HOSTS_MAX));
+        }
+        let id = free.1;
+        free.1 += 1;
+        let hub = Box::leak(Box::new(Hub {
+            id: id as u16,
+            workers: (0..workers).map(|_| WorkerShared::new()).collect(),
+            global: Global::new(),
+            idle: Idle::new(workers),
+            watch: Watch::new(),
+            phase: AtomicU32::new(Phase::Open as u32),
+            births: Mutex::new(()),
+            outside_births: AtomicU64::new(0),
+        }));
+        // Release: pairs with the Acquire in `hub`.
+        HUBS[id].store(hub, Release);
+        Ok(hub)
+    }
+
+    /// Gives a hub back when its last thread has gone and no process is left.
+    pub(crate) fn give_back(&'static self) {
+        FREE_HUBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).0.push(self);
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        // Acquire: pairs with the AcqRel in `advance`.
+        match self.phase.load(Acquire) {
+            0 => Phase::Open,
+            1 => Phase::Closing,
+            2 => Phase::Ending,
+            _ => Phase::Gone,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase.load(Relaxed) == Phase::Open as u32
+    }
+
+    /// Moves the phase forward, never back. `true`: this call did it.
+    pub(crate) fn advance(&self, to: Phase) -> bool {
+        let _births = self.births.lock();
+        self.phase.fetch_max(to as u32, AcqRel) < to as u32
+    }
+
+    /// Processes alive. Exact once births have ended; before, as of some moment of the call.
+    pub(crate) fn live(&self) -> u64 {
+        // Ends first: then a process that is born and ends during the call never makes it negative, and
+        // equal sums mean that nobody was alive when the first one was read.
+        let ended: u64 = self.workers.iter().map(|worker| worker.counters.ended.load(Acquire)).sum();
+        let spawned: u64 = self.workers.iter().map(|worker| worker.counters.spawned.load(Acquire)).sum();
+        (spawned + self.outside_births.load(Acquire)).saturating_sub(ended)
+    }
+
+    /// Processes spawned from outside so far.
+    pub(crate) fn outside_births(&self) -> u64 {
+        self.outside_births.load(Relaxed)
+    }
+
+    /// Publishes and queues a process that a thread outside made, unless the end has begun.
+    pub(crate) fn enqueue_birth(
+        &self,
+        _engine: &Engine,
+        number: u32,
+        publish: impl FnOnce(),
+    ) -> Result<(), ()> {
+        {
+            let _births = self.births.lock();
+            if !self.is_open() {
+                return Err(());
+            }
+            self.outside_births.fetch_add(1, AcqRel);
+            publish();
+        }
+        self.global.push(number, &InMemory);
+        if !self.wake_one(None) {
+            self.watch.ensure_awake();
+        }
+        Ok(())
+    }
+
+    /// As [`Self::enqueue_birth`] for a process that `publish` leaves waiting: it is woken afterwards.
+    pub(crate) fn enqueue_special(
+        &self,
+        _engine: &Engine,
+        place: Place<'_>,
+        number: u32,
+        publish: impl FnOnce() -> Result<(), SpawnError>,
+    ) -> Result<(), SpawnError> {
+        {
+            let _births = self.births.lock();
+            if !self.is_open() {
+                return Err(SpawnError::Closing);
+            }
+            publish()?;
+            match place {
+                Place::Worker(worker, _) => worker.count(|counters| &counters.spawned),
+                Place::Outside(_) => {
+                    self.outside_births.fetch_add(1, AcqRel);
+                }
+            }
+        }
+        let slot = memory::slot(number);
+        if let Ok(After::Queue) = slot.wake(Bind::Life(slot.first())) {
+            match place {
+                Place::Worker(worker, _) => worker.queue_spawned(number),
+                Place::Outside(_) => {
+                    self.global.push(number, &InMemory);
+                    if !self.wake_one(None) {
+                        self.watch.ensure_awake();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes one worker if nobody searches and one is parked. `true`: it did.
+    pub(crate) fn wake_one(&self, prefer: Option<u16>) -> bool {
+        match self.idle.choose(prefer) {
+            Some(worker) => {
+                self.workers[worker as usize].parker.unpark();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Arms a timer from any thread: with the present worker, or with the first one, which is then woken if
+    /// it is parked, for it may be to sleep too long.
+    pub(crate) fn arm(&self, due: u64, action: TimerAction) -> TimerKey {
+        if let Some(worker) = crate::worker::current()
+            && worker.host() == self.id
+        {
+            return worker.arm(due, action);
+        }
+        let key = self.workers[0].timers.arm(0, due, action);
+        if self.idle.choose_exactly(0) {
+            self.workers[0].parker.unpark();
+        } else {
+            self.watch.ensure_awake();
+        }
+        key
+    }
+
+    pub(crate) fn cancel_timer(&self, key: TimerKey) {
+        self.workers[key.worker as usize].timers.cancel(key);
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for worker in self.idle.choose_all() {
+            self.workers[worker as usize].parker.unpark();
+        }
+    }
+
+    /// Is anything visible that a searcher could take? The run-next places do not count.
+    #[inline]
+    pub(crate) fn any_work(&self) -> bool {
+        !self.global.is_empty()
+            || self.workers.iter().any(|worker| {
+                let (_, fifo, inject) = worker.queued();
+                fifo != 0 || inject != 0 || worker.has_deque()
+            })
+    }
+}
+
+/// What a host's hooks may do at the two ends of each process.
+pub trait LifecycleHooks: Send + Sync + 'static {
+    /// Before a process is published, on the spawner's thread.
+    ///
+    /// # Errors
+    /// An error (or a panic) refuses the process: the spawner gets [`SpawnError::Refused`].
+    fn on_start(&self, pid: Pid, type_name: &'static str) -> Result<(), ProcessError> {
+        let _ = (pid, type_name);
+        Ok(())
+    }
+
+    /// After a process has ended, on the worker that ended it. `result` is there after `Done`.
+    fn on_complete(&self, pid: Pid, reason: &ExitReason, result: Option<&Payload>) {
+        let _ = (pid, reason, result);
+    }
+}
+
+/// A host's settings; see [`Builder`] for what each means.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) workers: usize,
+    pub(crate) events_per_step_max: u32,
+    pub(crate) spin_rounds: u32,
+    pub(crate) yield_rounds: u32,
+    pub(crate) spin_max: Duration,
+    pub(crate) processes_max: usize,
+    pub(crate) generation_max: u32,
+    pub(crate) blocking_threads_max: usize,
+    pub(crate) blocking_queue_max: usize,
+}
+
+/// The working parts of a host, shared by its workers and handles.
+pub(crate) struct Engine {
+    pub(crate) hub: &'static Hub,
+    pub(crate) name: String,
+    pub(crate) config: Config,
+    pub(crate) cores: usize,
+    registry: Registry,
+    allowed: Option<HashSet<CommandId>>,
+    pub(crate) hooks: Option<Arc<dyn LifecycleHooks>>,
+    pub(crate) names: Arc<Names>,
+    /// Births are counted one by one against `processes_max`.
+    pub(crate) checks_births: bool,
+    born: AtomicUsize,
+    pub(crate) threads: Threads,
+    pub(crate) blocking: crate::command::blocking::Pool,
+}
+
+impl Engine {
+    #[cold]
+    pub(crate) fn admit_birth(&self) -> Result<(), SpawnError> {
+        let max = self.config.processes_max;
+        if self.born.fetch_add(1, AcqRel) >= max {
+            self.born.fetch_sub(1, AcqRel);
+            return Err(SpawnError::HostFull { host: self.name.clone(), max });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unadmit_birth(&self) {
+        if self.checks_births {
+            self.born.fetch_sub(1, AcqRel);
+        }
+    }
+
+    pub(crate) fn handler(&self, id: CommandId) -> Result<&Entry, YieldError> {
+        let entry = self.registry.get(id).ok_or(YieldError::UnknownCommand(id))?;
+        match &self.allowed {
+            Some(allowed) if !allowed.contains(&id) => {
+                Err(YieldError::NotAllowed { id, name: entry.name.clone(), host: self.name.clone() })
+            }
+            _ => Ok(entry),
+        }
+    }
+}
+
+/// Why a scheduler did not start. Nothing of it runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A setting is out of range.
+    #[error("{setting} is {value}; it must be from {min} to {max}")]
+    Setting {
+        /// Its name.
+        setting: &'static str,
+        /// What was given.
+        value: u64,
+        /// The least allowed.
+        min: u64,
+        /// The greatest allowed.
+        max: u64,
+    },
+    /// Two handlers for one command.
+    #[error(transparent)]
+    DuplicateCommand(#[from] DuplicateCommand),
+    /// Two hosts of one name.
+    #[error("two hosts are called `{0}`")]
+    DuplicateHost(String),
+    /// The program holds as many hosts as it can.
+    #[error("{0} hosts are alive, which is the most")]
+    TooManyHosts(usize),
+    /// The system gives no more threads.
+    #[error("could not start thread {which} of host `{host}`")]
+    Thread {
+        /// Which thread.
+        which: String,
+        /// Of which host.
+        host: String,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Settings of a scheduler, before it starts.
+pub struct Builder {
+    name: String,
+    config: Config,
+    commands: Vec<(CommandId, String, Arc<dyn Handler>)>,
+    allowed: Option<HashSet<CommandId>>,
+    hooks: Option<Arc<dyn LifecycleHooks>>,
+    names: Arc<Names>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new("main")
+    }
+}
+
+impl Builder {
+    pub(crate) fn new(name: &str) -> Self {
+        Self::with_names(name, Arc::new(Names::new()))
+    }
+
+    pub(crate) fn with_names(name: &str, names: Arc<Names>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            name: name.to_owned(),
+            config: Config {
+                workers: cores.min(WORKERS_MAX),
+                events_per_step_max: 128,
+                spin_rounds: 4,
+                yield_rounds: 16,
+                spin_max: Duration::from_micros(100),
+                processes_max: usize::MAX,
+                generation_max: GENERATION_MAX,
+                blocking_threads_max: 256,
+                blocking_queue_max: 1 << 20,
+            },
+            commands: Vec::new(),
+            allowed: None,
+            hooks: None,
+            names,
+        }
+    }
+
+    /// How many workers, 1 to [`WORKERS_MAX`]; the number of cores by default.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.config.workers = workers;
+        self
+    }
+
+    /// How many events one step may take, 1 to 65,536; 128 by default. What is beyond stays queued.
+    #[must_use]
+    pub fn events_per_step_max(mut self, max: u32) -> Self {
+        self.config.events_per_step_max = max;
+        self
+    }
+
+    /// How an idle worker looks before it parks: so many tight rounds, then so many that offer the core to
+    /// others (4 and 16 by default; at most 100,000 each).
+    #[must_use]
+    pub fn spin(mut self, tight: u32, yielding: u32) -> Self {
+        self.config.spin_rounds = tight;
+        self.config.yield_rounds = yielding;
+        self
+    }
+
+    /// How long the last searching worker goes on looking while recent gaps between wakes were shorter
+    /// than that: 100 microseconds by default, zero allowed, at most a second. With one core: never.
+    #[must_use]
+    pub fn spin_max(mut self, max: Duration) -> Self {
+        self.config.spin_max = max;
+        self
+    }
+
+    /// At most so many processes at a time; no limit by default. A limit costs one shared counter for each
+    /// spawn and end.
+    #[must_use]
+    pub fn processes_max(mut self, max: usize) -> Self {
+        self.config.processes_max = max;
+        self
+    }
+
+    /// At most so many threads for blocking closures (256 by default), and so many closures that wait for
+    /// one (a million by default); beyond that the command fails.
+    #[must_use]
+    pub fn blocking(mut self, threads_max: usize, queue_max: usize) -> Self {
+        self.config.blocking_threads_max = threads_max;
+        self.config.blocking_queue_max = queue_max;
+        self
+    }
+
+    /// Narrows the generations of slots, so that tests see a slot used up.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn generation_max(mut self, max: u32) -> Self {
+        self.config.generation_max = max;
+        self
+    }
+
+    /// Adds a handler for the commands of type `C`.
+    #[must_use]
+    pub fn command<C: Command>(self, name: &str, handler: impl Handler) -> Self {
+        self.command_by_id(C::ID, name, handler)
+    }
+
+    /// Adds a handler for a command number.
+    #[must_use]
+    pub fn command_by_id(mut self, id: CommandId, name: &str, handler: impl Handler) -> Self {
+        self.commands.push((id, name.to_owned(), Arc::new(handler)));
+        self
+    }
+
+    /// Allows these commands alone. Without a call, all.
+    #[must_use]
+    pub fn allow_only(mut self, ids: impl IntoIterator<Item = CommandId>) -> Self {
+        self.allowed = Some(ids.into_iter().collect());
+        self
+    }
+
+    /// Adds hooks for the two ends of each process.
+    #[must_use]
+    pub fn hooks(mut self, hooks: impl LifecycleHooks) -> Self {
+        self.hooks = Some(Arc::new(hooks));
+        self
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        let config = &self.config;
+        let within = |setting, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(StartError::Setting { setting, value, min, max })
+            }
+        };
+        within("workers", config.workers as u64, 1, WORKERS_MAX as u64)?;
+        within("events_per_step_max", config.events_per_step_max.into(), 1, 1 << 16)?;
+        within("spin rounds", config.spin_rounds.max(config.yield_rounds).into(), 0, 100_000)?;
+        within("spin_max in microseconds", config.spin_max.as_micros() as u64, 0, 1_000_000)?;
+        within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
+        within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
+        within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
+        within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// [`StartError`]: a setting out of range, two handlers for one number, no more threads.
+    pub fn start(self) -> Result<Scheduler, StartError> {
+        self.check()?;
+        let mut registry = Registry::with_builtins();
+        for (id, name, handler) in self.commands {
+            registry.add(id, &name, handler)?;
+        }
+        let hub = Hub::take(self.config.workers)?;
+        let engine = Arc::new(Engine {
+            hub,
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            registry,
+            allowed: self.allowed,
+            hooks: self.hooks,
+            names: self.names,
+            checks_births: self.config.processes_max != usize::MAX,
+            born: AtomicUsize::new(0),
+            threads: Threads::new(),
+            blocking: crate::command::blocking::Pool::new(
+                self.config.blocking_threads_max,
+                self.config.blocking_queue_max,
+            ),
+            config: self.config,
+            name: self.name,
+        });
+        // From here on a failure is a shutdown: dropping the scheduler ends the threads that run.
+        let scheduler = Scheduler { engine };
+        let engine = &scheduler.engine;
+        for worker in 0..engine.config.workers as u16 {
+            engine.threads.start(engine, format!("worker {worker}"), move |engine| {
+                crate::worker::run_thread(engine, worker);
+            })?;
+        }
+        engine.threads.start(engine, "monitor".to_owned(), watch::run)?;
+        Ok(scheduler)
+    }
+}
+
+/// A running scheduler: workers, a monitor, and the processes they run.
+///
+/// Dropping it without [`Scheduler::shutdown`] returns at once, also from inside a step: its processes are
+/// ended by its workers in the background.
+pub struct Scheduler {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scheduler({}, {} workers)", self.engine.name, self.engine.config.workers)
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        shutdown::abandon(&self.engine);
+    }
+}
+
+impl Scheduler {
+    /// A scheduler with one worker for each core.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn new() -> Result<Self, StartError> {
+        Self::builder().start()
+    }
+
+    /// Settings for a scheduler.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The host's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.engine.name
+    }
+
+    fn place(&self) -> Place<'_> {
+        match crate::worker::current() {
+            Some(worker) if worker.host() == self.engine.hub.id => Place::Worker(worker, None),
+            _ => Place::Outside(&self.engine),
+        }
+    }
+
+    /// Spawns a process; its `init` runs later, on a worker.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the process was dropped.
+    pub fn spawn<P: Process>(&self, process: P, options: SpawnOptions) -> Result<Pid, SpawnError> {
+        spawn_process(self.place(), process, options, None)
+    }
+
+    /// Spawns a process and waits for its `init`.
+    ///
+    /// # Errors
+    /// As [`Self::spawn`]; [`SpawnError::Init`] when `init` failed; [`SpawnError::OnWorker`] when called
+    /// from a worker, which would wait for itself.
+    pub fn spawn_wait<P: Process>(&self, process: P, options: SpawnOptions) -> Result<Pid, SpawnError> {
+        let mut spawned = Err(SpawnError::Exhausted);
+        let answer = waiter::wait_for(None, |reply| {
+            spawned = spawn_process(self.place(), process, options, Some(reply));
+            if spawned.is_err() {
+                crate::route::complete(reply, Err(YieldError::Abandoned));
+            }
+        });
+        let pid = match answer {
+            Ok(answer) => {
+                let pid = spawned?;
+                match answer {
+                    Ok(_) => return Ok(pid),
+                    Err(YieldError::Spawn(error)) => return Err(error),
+                    Err(other) => return Err(SpawnError::Init(ProcessError::new(other))),
+                }
+            }
+            Err(CannotWait::OnWorker) => SpawnError::OnWorker,
+            Err(CannotWait::Ending) => SpawnError::Exhausted,
+        };
+        Err(pid)
+    }
+
+    /// Spawns a closure that runs once, on a worker.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the closure was dropped.
+    pub fn spawn_once<F>(&self, act: F) -> Result<Pid, SpawnError>
+    where
+        F: FnOnce(&mut StepOutput<'_>) + Send + 'static,
+    {
+        let pid = create(self.place(), OnceTable::<F>::TABLE, act, None, None, None)?;
+        Ok(Pid::new(0, self.engine.hub.id, pid))
+    }
+
+    /// Counters and sizes, of each worker and summed. It disturbs nobody.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.engine)
+    }
+
+    /// Every process alive, with its state. It disturbs nobody.
+    #[must_use]
+    pub fn list_processes(&self) -> Vec<ProcessInfo> {
+        crate::stats::list(&self.engine)
+    }
+
+    /// Ends the scheduler: refuses what is new, asks every process to end, waits for them till the
+    /// deadline, ends the rest, and says how it went. A second call gives the same kind of answer at once.
+    ///
+    /// Called from one of its own workers it does all but the waiting.
+    pub fn shutdown(&self, deadline: Duration) -> shutdown::Report {
+        shutdown::shutdown(&self.engine, deadline)
+    }
+
+    /// The process of that name.
+    #[must_use]
+    pub fn lookup(&self, name: &str) -> Option<Pid> {
+        self.engine.names.lookup(name)
+    }
+
+    /// Gives a process a name.
+    ///
+    /// # Errors
+    /// [`crate::NameError`]: taken, or the process has ended.
+    pub fn register(&self, name: &str, pid: Pid) -> Result<(), crate::NameError> {
+        self.engine.names.register(name, pid)
+    }
+
+    /// Takes a name away; the process lives on. `true`: there was one.
+    pub fn unregister(&self, name: &str) -> bool {
+        self.engine.names.unregister(name)
+    }
+}
+
+/// Several hosts that share their names.
+#[derive(Debug, Default)]
+pub struct Runtime {
+    hosts: HashMap<String, Scheduler>,
+}
+
+/// Settings of a [`Runtime`].
+#[derive(Default)]
+pub struct RuntimeBuilder {
+    hosts: Vec<Builder>,
+    names: Arc<Names>,
+}
+
+impl RuntimeBuilder {
+    /// Adds a host with its own settings.
+    #[must_use]
+    pub fn host(mut self, name: &str, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        self.hosts.push(settings(Builder::with_names(name, Arc::clone(&self.names))));
+        self
+    }
+
+    /// Starts every host.
+    ///
+    /// # Errors
+    /// [`StartError`]; hosts that had started are ended.
+    pub fn start(self) -> Result<Runtime, StartError> {
+        let mut hosts = HashMap::new();
+        for builder in self.hosts {
+            let name = builder.name.clone();
+            if hosts.contains_key(&name) {
+                return Err(StartError::DuplicateHost(name));
+            }
+            hosts.insert(name, builder.start()?);
+        }
+        Ok(Runtime { hosts })
+    }
+}
+
+impl Runtime {
+    /// Settings for a runtime without hosts yet.
+    #[must_use]
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// The host of that name.
+    ///
+    /// # Errors
+    /// [`SpawnError::UnknownHost`].
+    pub fn host(&self, name: &str) -> Result<&Scheduler, SpawnError> {
+        self.hosts.get(name).ok_or_else(|| SpawnError::UnknownHost(name.to_owned()))
+    }
+
+    /// Every host.
+    pub fn hosts(&self) -> impl Iterator<Item = &Scheduler> {
+        self.hosts.values()
+    }
+
+    /// Shuts every host down, all within the deadline together.
+    pub fn shutdown(&self, deadline: Duration) -> Vec<(String, shutdown::Report)> {
+        let hosts: Vec<_> = self.hosts.iter().collect();
+        for (_, host) in &hosts {
+            shutdown::begin(&host.engine);
+        }
+        let end = crate::clock::deadline(crate::clock::now_nanos(), deadline);
+        hosts
+            .into_iter()
+            .map(|(name, host)| {
+                let left = end.saturating_sub(crate::clock::now_nanos());
+                (name.clone(), host.shutdown(Duration::from_nanos(left)))
+            })
+            .collect()
+    }
+}

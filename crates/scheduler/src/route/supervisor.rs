@@ -1,0 +1,1 @@
+//! Supervisors: restart what crashed.

@@ -1,0 +1,216 @@
+//! The end of a scheduler.
+//!
+//! | phase | entered by | what holds |
+//! | --- | --- | --- |
+//! | open | start | |
+//! | closing | `shutdown` | nobody is born; every process has been asked to end |
+//! | ending | its deadline, or a drop | whoever is left is killed; a running step goes on to its end |
+//! | gone | nobody is left | workers and monitor leave; the last one gives the hub back |
+//!
+//! A step that does not end keeps its thread, its process and the hub: they are reported, detached, and
+//! taken apart whenever the step ends. Nothing of them is freed before.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::memory;
+use crate::route::host::{Engine, Phase, StartError};
+use crate::route::links;
+use crate::stats::live_pids;
+use crate::sync::{Condvar, Mutex, Relaxed};
+use crate::{LocalPid, Pid, clock};
+
+/// How long a shutdown waits, after its deadline, for those that it ended by force.
+const FORCE_WAIT: Duration = Duration::from_millis(200);
+
+/// The threads of a host.
+pub(crate) struct Threads {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    handles: Vec<JoinHandle<()>>,
+    running: usize,
+    /// Still to be given back by whoever leaves last.
+    hub_is_out: bool,
+    /// Shutdown had to end this many by force.
+    by_force: usize,
+}
+
+impl Threads {
+    pub(crate) fn new() -> Self {
+        let state = State { hub_is_out: true, ..State::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Starts one thread of the host.
+    pub(crate) fn start(
+        &self,
+        engine: &Arc<Engine>,
+        which: String,
+        life: impl FnOnce(&Arc<Engine>) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let thread_engine = Arc::clone(engine);
+        let mut state = self.state.lock();
+        let handle = std::thread::Builder::new()
+            .name(format!("{} {which}", engine.name))
+            .spawn(move || {
+                life(&thread_engine);
+                thread_engine.threads.left(&thread_engine);
+            })
+            .map_err(|source| StartError::Thread { which, host: engine.name.clone(), source })?;
+        state.running += 1;
+        state.handles.push(handle);
+        Ok(())
+    }
+
+    fn left(&self, engine: &Engine) {
+        let mut state = self.state.lock();
+        state.running -= 1;
+        if state.running == 0 && std::mem::take(&mut state.hub_is_out) {
+            engine.hub.give_back();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Wakes who waits for processes to end.
+    pub(crate) fn note_change(&self) {
+        // Under the lock, so that a waiter between its look and its wait hears it.
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+
+    /// Waits till `done`, at most till `deadline`. `true`: done.
+    fn wait(&self, deadline: u64, mut done: impl FnMut() -> bool) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if done() {
+                return true;
+            }
+            let now = clock::now_nanos();
+            if now >= deadline {
+                return false;
+            }
+            // Looks again at least this often: ends are not told one by one.
+            let limit = Duration::from_nanos(deadline - now).min(Duration::from_millis(2));
+            state = self.changed.wait_timeout(state, limit);
+        }
+    }
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Processes that ended by themselves between the call and the deadline.
+    pub finished: usize,
+    /// Processes that were ended at the deadline.
+    pub ended_by_force: usize,
+    /// Steps that still run: the process, and since about when its present turn has been seen running.
+    /// Their threads are detached.
+    pub still_running: Vec<(Pid, Duration)>,
+}
+
+/// Begins to close: nobody is born from here on, everybody is asked to end. `true`: this call did it.
+pub(crate) fn begin(engine: &Engine) -> bool {
+    if !engine.hub.advance(Phase::Closing) {
+        return false;
+    }
+    engine.blocking.close();
+    for pid in live_pids(engine.hub.id) {
+        links::cancel(pid, "shutdown".into(), None);
+    }
+    true
+}
+
+pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
+    let hub = engine.hub;
+    let began = clock::now_nanos();
+    let end = clock::deadline(began, deadline);
+    let at_start = hub.live();
+    begin(engine);
+    let mut report = Report::default();
+    let on_own_worker = crate::worker::current().is_some_and(|worker| worker.host() == hub.id);
+    if on_own_worker {
+        // It cannot wait for itself: the monitor goes on from here.
+        hub.advance(Phase::Ending);
+        hub.watch.call();
+        return report;
+    }
+    // A process born just before the close may have missed the request: it is asked once more.
+    let mut asked_again = false;
+    engine.threads.wait(end, || {
+        if !asked_again {
+            asked_again = true;
+        }
+        hub.live() == 0
+    });
+    let left = hub.live();
+    report.finished = at_start.saturating_sub(left) as usize;
+    hub.advance(Phase::Ending);
+    hub.watch.call();
+    hub.wake_all();
+    let force_end = clock::deadline(clock::now_nanos(), FORCE_WAIT);
+    let all_gone = engine.threads.wait(force_end, || hub.phase() == Phase::Gone || hub.live() == 0);
+    if all_gone {
+        report.ended_by_force = left as usize;
+        join(engine);
+        return report;
+    }
+    let since = Duration::from_nanos(clock::now_nanos().saturating_sub(end.min(clock::now_nanos())));
+    for pid in live_pids(hub.id) {
+        if memory::slot(pid.slot()).word().is_running() {
+            report.still_running.push((Pid::new(0, hub.id, pid), since));
+        }
+    }
+    report.ended_by_force = (left as usize).saturating_sub(report.still_running.len());
+    report
+}
+
+/// Waits for the threads of a host that is as good as gone.
+fn join(engine: &Engine) {
+    loop {
+        let handle = engine.threads.state.lock().handles.pop();
+        let Some(handle) = handle else {
+            return;
+        };
+        if handle.thread().id() != std::thread::current().id() {
+            // A panic of a worker's thread would be a fault of ours: say so here, not in silence.
+            handle.join().expect("a scheduler thread panicked");
+        }
+    }
+}
+
+/// The scheduler was dropped: what is left ends in the background.
+pub(crate) fn abandon(engine: &Engine) {
+    engine.blocking.close();
+    engine.hub.advance(Phase::Ending);
+    engine.hub.watch.call();
+    engine.hub.wake_all();
+}
+
+/// One sweep of the monitor in the ending phase: kills whoever is left. `true`: nobody is, and everybody
+/// may go.
+pub(crate) fn sweep(engine: &Engine) -> bool {
+    let hub = engine.hub;
+    if hub.live() == 0 {
+        hub.advance(Phase::Gone);
+        hub.wake_all();
+        // A worker that parks just now looks at the phase after entering the list.
+        engine.threads.note_change();
+        return true;
+    }
+    for pid in live_pids(hub.id) {
+        kill_for_good(pid);
+    }
+    false
+}
+
+fn kill_for_good(pid: LocalPid) {
+    let slot = memory::slot(pid.slot());
+    debug_assert!(slot.host.load(Relaxed) != crate::route::waiter::HOST);
+    links::kill_silently(pid);
+}

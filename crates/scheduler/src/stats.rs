@@ -1,0 +1,442 @@
+//! Counters and sizes: cheap enough to stay on, read without disturbing anybody.
+//!
+//! Each worker counts for itself, in lines of its own, by plain loads and stores (one writer); a reader
+//! sums. No clock is read for each step: every [`STEP_SAMPLE`]-th one is timed. Processes by state are
+//! counted when asked, by a walk over the slots that reads their words and nothing else.
+//!
+//! Built without the feature `stats` the counters that nobody needs for running are compiled out.
+
+use std::time::Duration;
+
+use crate::memory::{self, InMemory};
+use crate::process::Topic;
+use crate::process::budget::{self, TopicUse};
+use crate::process::event_queue::Cells;
+use crate::process::table::ProcessTable;
+use crate::route::host::Engine;
+use crate::sync::{AtomicU32, AtomicU64, Relaxed, Release};
+use crate::{LocalPid, Pid, clock};
+
+/// Every so many turns one step is timed.
+pub(crate) const STEP_SAMPLE: u64 = 61;
+/// Buckets of the histograms: bucket `n` holds times below `2^n` nanoseconds.
+pub const BUCKETS: usize = 40;
+
+/// One worker's counters. Written by its thread alone.
+#[repr(align(128))]
+pub(crate) struct Counters {
+    /// Picks; the monitor takes one that does not move for a step that does not end.
+    pub(crate) turns: AtomicU64,
+    pub(crate) spawned: AtomicU64,
+    pub(crate) ended: AtomicU64,
+    pub(crate) steals: AtomicU64,
+    pub(crate) steal_tries: AtomicU64,
+    pub(crate) parks: AtomicU64,
+    pub(crate) long_spins: AtomicU64,
+    pub(crate) spills: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) dropped_messages: AtomicU64,
+    pub(crate) late_completions: AtomicU64,
+    pub(crate) timers_fired: AtomicU64,
+    pub(crate) retired: AtomicU64,
+    step_times: [AtomicU64; BUCKETS],
+    lateness: [AtomicU64; BUCKETS],
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            turns: AtomicU64::new(0),
+            spawned: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            steals: AtomicU64::new(0),
+            steal_tries: AtomicU64::new(0),
+            parks: AtomicU64::new(0),
+            long_spins: AtomicU64::new(0),
+            spills: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            dropped_messages: AtomicU64::new(0),
+            late_completions: AtomicU64::new(0),
+            timers_fired: AtomicU64::new(0),
+            retired: AtomicU64::new(0),
+            step_times: std::array::from_fn(|_| AtomicU64::new(0)),
+            lateness: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// For the next host that uses the hub; nobody else has it.
+    pub(crate) fn reset(&self) {
+        for counter in self.all().into_iter().chain(&self.step_times).chain(&self.lateness) {
+            counter.store(0, Relaxed);
+        }
+    }
+
+    fn all(&self) -> [&AtomicU64; 13] {
+        [
+            &self.turns,
+            &self.spawned,
+            &self.ended,
+            &self.steals,
+            &self.steal_tries,
+            &self.parks,
+            &self.long_spins,
+            &self.spills,
+            &self.panics,
+            &self.dropped_messages,
+            &self.late_completions,
+            &self.timers_fired,
+            &self.retired,
+        ]
+    }
+
+    /// Adds one, by the only writer.
+    #[inline(always)]
+    pub(crate) fn bump(counter: &AtomicU64) {
+        // Release: a reader that sees an end or a birth counted sees what came before it (`Hub::live`).
+        counter.store(counter.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Adds one, by the only writer.
+    #[inline(always)]
+    pub(crate) fn bump32(counter: &AtomicU32) {
+        counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    pub(crate) fn note_step(&self, nanos: u64) {
+        Self::bump(&self.step_times[bucket(nanos)]);
+    }
+
+    /// Timers of a busy worker are fired by others: this counter has several writers only in that case,
+    /// and each writes its own worker's.
+    pub(crate) fn note_lateness(&self, nanos: u64) {
+        Self::bump(&self.lateness[bucket(nanos)]);
+    }
+}
+
+fn bucket(nanos: u64) -> usize {
+    ((u64::BITS - nanos.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// Times in buckets by powers of two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+}
+
+impl Histogram {
+    fn empty() -> Self {
+        Self { buckets: [0; BUCKETS] }
+    }
+
+    /// Bucket `n` counts times below `2^n` nanoseconds and not below half of that.
+    #[must_use]
+    pub fn buckets(&self) -> &[u64; BUCKETS] {
+        &self.buckets
+    }
+
+    /// How many times were noted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// An upper bound of the given quantile (0 to 1), exact to a factor of two; `None` if nothing was noted.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let count = self.count();
+        let rank = ((count as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.buckets.iter().enumerate().find_map(|(index, bucket)| {
+            seen += bucket;
+            (seen >= rank && count > 0).then(|| Duration::from_nanos(1 << index))
+        })
+    }
+
+    fn add(&mut self, counters: &[AtomicU64; BUCKETS]) {
+        for (sum, counter) in self.buckets.iter_mut().zip(counters) {
+            *sum += counter.load(Relaxed);
+        }
+    }
+}
+
+/// One worker's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerStats {
+    /// Turns begun, idle looks included.
+    pub turns: u64,
+    /// Processes that its steps spawned.
+    pub spawned: u64,
+    /// Processes that ended on it.
+    pub ended: u64,
+    /// Successful steals from others.
+    pub steals: u64,
+    /// Rounds over the others.
+    pub steal_tries: u64,
+    /// Times it went to sleep.
+    pub parks: u64,
+    /// Times it spun on as the last searcher, up to `spin_max`.
+    pub long_spins: u64,
+    /// Times a local queue was full and its older half went to the global queue.
+    pub spills: u64,
+    /// Panics contained.
+    pub panics: u64,
+    /// Messages dropped with a process that had not taken them, or by a reset.
+    pub dropped_messages: u64,
+    /// Answers to yields that were no longer out.
+    pub late_completions: u64,
+    /// Timers it fired, its own and those of busy workers.
+    pub timers_fired: u64,
+    /// Slots whose generations were used up.
+    pub retired_slots: u64,
+    /// In its run-next place and deque now.
+    pub queued_young: usize,
+    /// In its FIFO now.
+    pub queued_old: usize,
+    /// In its inject queue now.
+    pub queued_inject: usize,
+    /// Timers armed now.
+    pub timers: usize,
+}
+
+/// Processes by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ByState {
+    /// Waiting for messages.
+    pub idle: usize,
+    /// Waiting for yields.
+    pub blocked: usize,
+    /// Waiting for a worker.
+    pub ready: usize,
+    /// In a step.
+    pub running: usize,
+}
+
+impl ByState {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.idle + self.blocked + self.ready + self.running
+    }
+}
+
+/// A scheduler's numbers as of about now.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Each worker's.
+    pub workers: Vec<WorkerStats>,
+    /// Processes that threads outside spawned.
+    pub spawned_outside: u64,
+    /// In the global queue.
+    pub queued_global: usize,
+    /// Workers asleep.
+    pub parked: usize,
+    /// Workers looking for work.
+    pub searching: usize,
+    /// Processes by state.
+    pub by_state: ByState,
+    /// Times of sampled steps.
+    pub step_times: Histogram,
+    /// By how much timers were late.
+    pub timer_lateness: Histogram,
+    /// Threads for blocking closures, and closures that wait for one.
+    pub blocking: (usize, usize),
+}
+
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let hub = engine.hub;
+        let mut step_times = Histogram::empty();
+        let mut timer_lateness = Histogram::empty();
+        let workers = hub.workers.iter().map(|worker| {
+            let counters = &worker.counters;
+            step_times.add(&counters.step_times);
+            timer_lateness.add(&counters.lateness);
+            let (queued_young, queued_old, queued_inject) = worker.queued();
+            let of = |counter: &AtomicU64| counter.load(Relaxed);
+            WorkerStats {
+                turns: of(&counters.turns),
+                spawned: of(&counters.spawned),
+                ended: of(&counters.ended),
+                steals: of(&counters.steals),
+                steal_tries: of(&counters.steal_tries),
+                parks: of(&counters.parks),
+                long_spins: of(&counters.long_spins),
+                spills: of(&counters.spills),
+                panics: of(&counters.panics),
+                dropped_messages: of(&counters.dropped_messages),
+                late_completions: of(&counters.late_completions),
+                timers_fired: of(&counters.timers_fired),
+                retired_slots: of(&counters.retired),
+                queued_young,
+                queued_old,
+                queued_inject,
+                timers: worker.timers.len(),
+            }
+        });
+        let workers = workers.collect();
+        let (parked, searching) = hub.idle.counts();
+        let mut by_state = ByState::default();
+        for_each_slot(hub.id, |_, slot| {
+            let word = slot.word();
+            match () {
+                () if word.is_free() => {}
+                () if word.is_ready() => by_state.ready += 1,
+                () if word.is_running() => by_state.running += 1,
+                () if word.is_blocked() => by_state.blocked += 1,
+                () => by_state.idle += 1,
+            }
+        });
+        Self {
+            workers,
+            spawned_outside: hub.outside_births(),
+            queued_global: hub.global.len(),
+            parked,
+            searching,
+            by_state,
+            step_times,
+            timer_lateness,
+            blocking: engine.blocking.sizes(),
+        }
+    }
+
+    /// The sum over the workers.
+    #[must_use]
+    pub fn total(&self) -> WorkerStats {
+        self.workers.iter().fold(WorkerStats::default(), |sum, worker| WorkerStats {
+            turns: sum.turns + worker.turns,
+            spawned: sum.spawned + worker.spawned,
+            ended: sum.ended + worker.ended,
+            steals: sum.steals + worker.steals,
+            steal_tries: sum.steal_tries + worker.steal_tries,
+            parks: sum.parks + worker.parks,
+            long_spins: sum.long_spins + worker.long_spins,
+            spills: sum.spills + worker.spills,
+            panics: sum.panics + worker.panics,
+            dropped_messages: sum.dropped_messages + worker.dropped_messages,
+            late_completions: sum.late_completions + worker.late_completions,
+            timers_fired: sum.timers_fired + worker.timers_fired,
+            retired_slots: sum.retired_slots + worker.retired_slots,
+            queued_young: sum.queued_young + worker.queued_young,
+            queued_old: sum.queued_old + worker.queued_old,
+            queued_inject: sum.queued_inject + worker.queued_inject,
+            timers: sum.timers + worker.timers,
+        })
+    }
+}
+
+/// The state of a process, as a reader sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProcessState {
+    /// Waiting for a worker.
+    Ready,
+    /// In a step.
+    Running,
+    /// Waiting for yields.
+    Blocked,
+    /// Waiting for messages.
+    Idle,
+}
+
+/// One process, as of about now.
+#[derive(Debug, Clone)]
+pub struct ProcessInfo {
+    /// Its address.
+    pub pid: Pid,
+    /// Where it stands.
+    pub state: ProcessState,
+    /// The name of its type.
+    pub type_name: &'static str,
+    /// Turns it has had (modulo 2^32).
+    pub steps: u32,
+    /// Since it was spawned, to a tenth of a second.
+    pub age: Duration,
+    /// Messages that wait for it, read in constant time.
+    pub mailbox_depth: usize,
+    /// The worker that ran it last.
+    pub worker: usize,
+}
+
+fn for_each_slot(host: u16, mut act: impl FnMut(u32, &'static crate::process::slot::Slot)) {
+    for number in memory::slot_numbers() {
+        let slot = memory::slot(number);
+        if slot.host.load(Relaxed) == host {
+            act(number, slot);
+        }
+    }
+}
+
+/// Every live process of a host: its PID.
+pub(crate) fn live_pids(host: u16) -> Vec<LocalPid> {
+    let mut pids = Vec::new();
+    for_each_slot(host, |number, slot| {
+        if !slot.word().is_free() {
+            pids.extend(LocalPid::new(number, slot.first()));
+        }
+    });
+    pids
+}
+
+pub(crate) fn list(engine: &Engine) -> Vec<ProcessInfo> {
+    let now = (clock::refresh() / 100_000_000) as u32;
+    let mut infos = Vec::new();
+    for_each_slot(engine.hub.id, |number, slot| {
+        let word = slot.word();
+        if word.is_free() {
+            return;
+        }
+        let first = slot.first();
+        let table = slot.table.load(Relaxed);
+        let info = ProcessInfo {
+            pid: Pid::new(0, engine.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1")),
+            state: match () {
+                () if word.is_ready() => ProcessState::Ready,
+                () if word.is_running() => ProcessState::Running,
+                () if word.is_blocked() => ProcessState::Blocked,
+                () => ProcessState::Idle,
+            },
+            // SAFETY: a table is a static, and a slot that was ever published has one.
+            type_name: unsafe { (*table.cast_const().cast::<ProcessTable>()).name() },
+            steps: slot.steps.load(Relaxed),
+            age: Duration::from_millis(u64::from(now.saturating_sub(slot.born.load(Relaxed))) * 100),
+            mailbox_depth: (InMemory.count(word.head()) + InMemory.count(slot.inbox.load(Relaxed))) as usize,
+            worker: slot.worker.load(Relaxed) as usize,
+        };
+        // The same life still: what was read belongs together.
+        if slot.word().generation() == word.generation() && slot.first() == first {
+            infos.push(info);
+        }
+    });
+    infos
+}
+
+/// The topics with budgets in the mailbox of a process: use, drops, high-water mark.
+#[must_use]
+pub fn topics_of(pid: Pid) -> Vec<(Topic, TopicUse)> {
+    budget::topics_of(pid.local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_upper_bounds() {
+        let counters = Counters::new();
+        for nanos in [1, 100, 1000, 1_000_000] {
+            counters.note_step(nanos);
+        }
+        let mut histogram = Histogram::empty();
+        histogram.add(&counters.step_times);
+        assert_eq!(histogram.count(), 4);
+        assert_eq!(histogram.quantile(0.5), Some(Duration::from_nanos(128)));
+        assert_eq!(histogram.quantile(1.0), Some(Duration::from_nanos(1 << 20)));
+        assert_eq!(Histogram::empty().quantile(0.5), None);
+    }
+
+    #[test]
+    fn the_longest_times_have_a_bucket() {
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(1), 1);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+}

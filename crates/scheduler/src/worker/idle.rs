@@ -1,0 +1,234 @@
+//! Who sleeps, who searches, who is to be woken.
+//!
+//! # The word
+//!
+//! `parked << 16 | searching`, two counts. Which workers are parked stands in a list behind a short
+//! lock; the counts are changed under the same lock when a worker parks or is woken, and without it
+//! when a worker starts or stops to search.
+//!
+//! # No work waits alone
+//!
+//! *Who makes work visible* pushes, passes a full fence, and looks at the word: it wakes a worker if
+//! nobody searches and somebody is parked. *Who parks* enters the list and leaves the searchers, passes a
+//! full fence, and looks at every queue once more; if it finds something it takes itself out of the list
+//! again, or finds that it has been woken meanwhile. Of the two fences one comes first: either the
+//! pusher sees the worker parked, or the worker sees the push.
+//!
+//! *Somebody searches, so nobody is woken:* the searcher either finds that work, or parks and then looks
+//! at every queue as above. When it finds other work and was the last searcher it wakes another worker if
+//! anything is still visible ([`Idle::stop_searching`] says that it was the last).
+//!
+//! A woken worker is counted as searching by its waker, so that of a burst of pushes one wakes.
+//!
+//! Local pushes of a running worker skip the fence (`hint`): that worker looks again at its next pick,
+//! and if it does not come to one, the monitor does ([`crate::worker::watch`]).
+//!
+//! Model: `model::idle::no_work_waits_alone`, with `model::idle::without_the_second_look_work_is_lost`
+//! as negative control.
+
+use std::time::Duration;
+
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, Condvar, Mutex, Relaxed, SeqCst, fence};
+
+const SEARCHING: u64 = 1;
+const PARKED: u64 = 1 << 16;
+const COUNT: u64 = 0xffff;
+
+/// One host's idle workers.
+pub(crate) struct Idle {
+    counts: AtomicU64,
+    sleepers: Mutex<Vec<u16>>,
+    workers: u64,
+}
+
+/// How a stay on the list of sleepers ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// By itself: nobody had chosen it. It does not count as searching.
+    ByItself,
+    /// It had been chosen by a waker: it counts as searching.
+    Woken,
+}
+
+impl Idle {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            counts: AtomicU64::new(0),
+            sleepers: Mutex::new(Vec::with_capacity(workers)),
+            workers: workers as u64,
+        }
+    }
+
+    /// Would [`Self::choose`] find somebody? Cheap, and may be out of date.
+    #[inline(always)]
+    pub(crate) fn hint(&self) -> bool {
+        let counts = self.counts.load(Relaxed);
+        counts >= PARKED && counts & COUNT == 0
+    }
+
+    /// Who is to be woken for work that the caller has just made visible: `prefer` if it is parked, else
+    /// whoever parked last. The caller must [`Parker::unpark`] it.
+    pub(crate) fn choose(&self, prefer: Option<u16>) -> Option<u16> {
+        // Pairs with the fence in `enter`; see the module's words. Model: model::idle.
+        fence(SeqCst);
+        if !self.hint() {
+            return None;
+        }
+        self.choose_now(prefer)
+    }
+
+    #[cold]
+    fn choose_now(&self, prefer: Option<u16>) -> Option<u16> {
+        let mut sleepers = self.sleepers.lock();
+        // Acquire: pairs with the AcqRel of those who change the counts; nobody chosen twice.
+        if self.counts.load(Acquire) & COUNT != 0 {
+            return None;
+        }
+        let place = prefer.and_then(|prefer| sleepers.iter().position(|&sleeper| sleeper == prefer));
+        let chosen = match place {
+            Some(place) => sleepers.swap_remove(place),
+            None => sleepers.pop()?,
+        };
+        self.counts.fetch_add(SEARCHING.wrapping_sub(PARKED), AcqRel);
+        Some(chosen)
+    }
+
+    /// Takes this worker out of the list, as searching, if it is in it.
+    pub(crate) fn choose_exactly(&self, worker: u16) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        let Some(place) = sleepers.iter().position(|&sleeper| sleeper == worker) else {
+            return false;
+        };
+        sleepers.swap_remove(place);
+        self.counts.fetch_add(SEARCHING.wrapping_sub(PARKED), AcqRel);
+        true
+    }
+
+    /// As [`Self::choose`], though somebody searches: the monitor's way.
+    pub(crate) fn choose_any(&self) -> Option<u16> {
+        let mut sleepers = self.sleepers.lock();
+        let chosen = sleepers.pop()?;
+        self.counts.fetch_add(SEARCHING.wrapping_sub(PARKED), AcqRel);
+        Some(chosen)
+    }
+
+    /// Takes everybody out of the list, as searching; for shutdown.
+    pub(crate) fn choose_all(&self) -> Vec<u16> {
+        let mut sleepers = self.sleepers.lock();
+        let all: Vec<u16> = sleepers.drain(..).collect();
+        self.counts.fetch_add((SEARCHING.wrapping_sub(PARKED)).wrapping_mul(all.len() as u64), AcqRel);
+        all
+    }
+
+    /// May one more worker search? At most half of them do at a time, and always one.
+    pub(crate) fn start_searching(&self) -> bool {
+        let counts = self.counts.load(Relaxed);
+        // A guess is enough for the bound on searchers: two who pass at once make one too many.
+        if 2 * (counts & COUNT) >= self.workers.max(2) {
+            return false;
+        }
+        self.counts.fetch_add(SEARCHING, AcqRel);
+        true
+    }
+
+    /// Found something. `true`: that was the last searcher, who wakes another if there is more work.
+    pub(crate) fn stop_searching(&self) -> bool {
+        let before = self.counts.fetch_sub(SEARCHING, AcqRel);
+        debug_assert!(before & COUNT > 0, "a worker that does not search stopped searching");
+        before & COUNT == 1
+    }
+
+    /// Enters the list of sleepers. The caller looks at every queue once more before it parks.
+    pub(crate) fn enter(&self, worker: u16, searching: bool) {
+        {
+            let mut sleepers = self.sleepers.lock();
+            debug_assert!(!sleepers.contains(&worker));
+            sleepers.push(worker);
+            let left = if searching { SEARCHING } else { 0 };
+            self.counts.fetch_add(PARKED.wrapping_sub(left), AcqRel);
+        }
+        // Pairs with the fence in `choose`; see the module's words.
+        fence(SeqCst);
+    }
+
+    /// Leaves the list, if still in it.
+    pub(crate) fn leave(&self, worker: u16) -> Left {
+        let mut sleepers = self.sleepers.lock();
+        match sleepers.iter().position(|&sleeper| sleeper == worker) {
+            Some(place) => {
+                sleepers.swap_remove(place);
+                self.counts.fetch_sub(PARKED, AcqRel);
+                Left::ByItself
+            }
+            None => Left::Woken,
+        }
+    }
+
+    /// Parked and searching workers now, for statistics; reads only.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let counts = self.counts.load(Relaxed);
+        ((counts >> 16 & COUNT) as usize, (counts & COUNT) as usize)
+    }
+
+    /// Is every worker parked? Reads only.
+    pub(crate) fn all_parked(&self) -> bool {
+        self.counts.load(Acquire) >> 16 == self.workers
+    }
+}
+
+const EMPTY: u32 = 0;
+const NOTIFIED: u32 = 1;
+const ASLEEP: u32 = 2;
+
+/// A place to sleep for one thread, with one token: an unpark before the park is not lost.
+pub(crate) struct Parker {
+    state: AtomicU32,
+    lock: Mutex<()>,
+    condvar: Condvar,
+}
+
+impl Parker {
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU32::new(EMPTY), lock: Mutex::new(()), condvar: Condvar::new() }
+    }
+
+    /// Sleeps till somebody unparks it, or at most for `limit`. `true`: there was a token.
+    pub(crate) fn park(&self, limit: Option<Duration>) -> bool {
+        // Acquire: pairs with the swap in `unpark`; what the waker did before is seen.
+        if self.state.compare_exchange(NOTIFIED, EMPTY, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        if limit.is_some_and(|limit| limit.is_zero()) {
+            return false;
+        }
+        let mut guard = self.lock.lock();
+        if self.state.compare_exchange(EMPTY, ASLEEP, AcqRel, Acquire).is_err() {
+            // Notified since: the only other value now, for one thread alone parks here.
+            return self.state.swap(EMPTY, AcqRel) == NOTIFIED;
+        }
+        match limit {
+            Some(limit) => {
+                guard = self.condvar.wait_timeout(guard, limit);
+                drop(guard);
+                self.state.swap(EMPTY, AcqRel) == NOTIFIED
+            }
+            None => loop {
+                guard = self.condvar.wait(guard);
+                if self.state.compare_exchange(NOTIFIED, EMPTY, AcqRel, Acquire).is_ok() {
+                    return true;
+                }
+            },
+        }
+    }
+
+    /// Leaves a token and wakes the sleeper.
+    pub(crate) fn unpark(&self) {
+        // AcqRel: Release pairs with the Acquire in `park`.
+        if self.state.swap(NOTIFIED, AcqRel) == ASLEEP {
+            // The sleeper holds the lock from its ASLEEP till it waits: taking it once means that it
+            // waits by now, so the notification is not lost.
+            drop(self.lock.lock());
+            self.condvar.notify_one();
+        }
+    }
+}

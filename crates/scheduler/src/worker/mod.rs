@@ -1,0 +1,1142 @@
+//! A worker: a logical processor and the thread that drives it.
+//!
+//! # Where it looks, in this order
+//!
+//! 1. every `LOOK_AROUND`-th turn: all of the own inject queue, one from the global queue, due timers;
+//! 2. the run-next place, at most [`NEXT_MAX`] times in a row;
+//! 3. the young end of its deque, at most [`YOUNG_MAX`] times in a row;
+//! 4. the oldest it has: the head of its FIFO, else the old end of the deque, else the run-next place;
+//! 5. the own inject queue, all of it (at most `INJECT_MAX`): one runs, the rest goes to the FIFO;
+//! 6. the global queue, up to its fair share, at most [`GLOBAL_MAX`];
+//! 7. due timers, its own;
+//! 8. others, from a random one on: FIFO, deque, inject queue, due timers, and the run-next place of one
+//!    that the monitor found stuck;
+//! 9. a short spin over all this, then the park.
+//!
+//! # How long a ready process waits
+//!
+//! In turns of its worker, while that worker always has other work (`N = NEXT_MAX`, `Y = YOUNG_MAX`,
+//! `L = LOOK_AROUND`). Between two picks of step 4 lie at most `B = (Y + 1) * (N + 1)` turns.
+//!
+//! | waits in | at most, in turns |
+//! | --- | --- |
+//! | FIFO, with `p` before it | `(p + 1) * B` |
+//! | deque, with `p` older ones | as the FIFO, behind all that is in the FIFO, if the young end never gets to it |
+//! | run-next place | 1, or a turn of step 4 first: `B` |
+//! | inject queue | `L`, then as in the FIFO |
+//! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
+//! | timer, due | `L`, or one turn and the monitor's period, whichever is longer |
+//!
+//! Tests: `it::fairness`.
+
+pub(crate) mod idle;
+pub(crate) mod timers;
+pub(crate) mod watch;
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
+use crate::memory::{self, Class, InMemory, Magazines};
+use crate::process::budget;
+use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
+use crate::process::message::{self, CHAIN_MAX, Extension, Message};
+use crate::process::slot::{Slot, Wait};
+use crate::process::table::{Cold, ProcessTable, ReplyTo};
+use crate::process::{
+    Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn, Upgrade,
+    body_of, cold_of, contain, contained, free_body, place_body,
+};
+use crate::queues::deque::{self, Deque};
+use crate::queues::fifo::{self, Fifo};
+use crate::queues::inject::Inject;
+use crate::queues::{Item, STEAL_MAX, Steal};
+use crate::route::host::{Engine, Hub, Phase};
+use crate::route::{self, links};
+use crate::stats::{Counters, STEP_SAMPLE};
+use crate::sync::{AcqRel, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, SeqCst, fence};
+use crate::sync::{spin_loop, thread};
+use crate::worker::idle::{Left, Parker};
+use crate::worker::timers::{NEVER, TimerAction, Timers};
+use crate::{LocalPid, Payload, Pid, clock};
+
+/// Turns between two looks beyond the local queues. A prime, as in Go's scheduler (`schedtick%61`).
+pub(crate) const LOOK_AROUND: u64 = 61;
+/// Picks from the run-next place in a row (tokio's `MAX_LIFO_POLLS_PER_TICK`).
+pub(crate) const NEXT_MAX: u32 = 3;
+/// Picks from the young end in a row.
+pub(crate) const YOUNG_MAX: u32 = 16;
+/// Taken from the global queue at once.
+pub(crate) const GLOBAL_MAX: usize = 16;
+/// Places in a local queue.
+pub(crate) const LOCAL_MAX: usize = 256;
+
+/// What others may touch of a worker. Type-stable, like its [`Hub`].
+#[repr(align(128))]
+pub(crate) struct WorkerShared {
+    pub(crate) inject: Inject,
+    next: NextPlace,
+    deque: Deque<LOCAL_MAX>,
+    fifo: Fifo<LOCAL_MAX>,
+    /// The turn at which the monitor found it stuck.
+    stuck_at: AtomicU64,
+    /// The monitor has seen something that cannot wait for the next look around.
+    attention: AtomicBool,
+    pub(crate) timers: Timers,
+    pub(crate) parker: Parker,
+    pub(crate) counters: Counters,
+}
+
+/// The process that runs next, 0 if none. Only the owner fills it; a thief may empty it.
+#[repr(align(128))]
+struct NextPlace(AtomicU32);
+
+impl WorkerShared {
+    pub(crate) fn new() -> Self {
+        Self {
+            inject: Inject::new(),
+            next: NextPlace(AtomicU32::new(0)),
+            deque: Deque::new(),
+            fifo: Fifo::new(),
+            stuck_at: AtomicU64::new(0),
+            attention: AtomicBool::new(false),
+            timers: Timers::new(),
+            parker: Parker::new(),
+            counters: Counters::new(),
+        }
+    }
+
+    /// The number of its present turn.
+    #[inline]
+    pub(crate) fn turn(&self) -> u64 {
+        self.counters.turns.load(Relaxed)
+    }
+
+    /// Does anything wait with it that a thief may take?
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.has_stealable() || self.next.0.load(Relaxed) != 0
+    }
+
+    #[inline]
+    fn has_stealable(&self) -> bool {
+        !self.fifo.is_empty() || !self.deque.is_empty() || !self.inject.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn has_deque(&self) -> bool {
+        !self.deque.is_empty()
+    }
+
+    pub(crate) fn judge_stuck(&self, turn: u64) {
+        self.stuck_at.store(turn, Relaxed);
+    }
+
+    fn is_stuck(&self) -> bool {
+        let turn = self.turn();
+        turn != 0 && self.stuck_at.load(Relaxed) == turn
+    }
+
+    pub(crate) fn ask_attention(&self) {
+        self.attention.store(true, Relaxed);
+    }
+
+    /// Processes in its queues, roughly.
+    pub(crate) fn queued(&self) -> (usize, usize, usize) {
+        (self.deque.len() + usize::from(self.next.0.load(Relaxed) != 0), self.fifo.len(), self.inject.len())
+    }
+}
+
+/// The thread's own side of a worker. Everything in it is touched by that thread alone.
+pub(crate) struct Worker {
+    engine: Arc<Engine>,
+    hub: &'static Hub,
+    me: u16,
+    shared: &'static WorkerShared,
+    deque: deque::Owner<'static, LOCAL_MAX>,
+    fifo: fifo::Owner<'static, LOCAL_MAX>,
+    pub(crate) magazines: Magazines,
+    next_streak: Cell<u32>,
+    young_streak: Cell<u32>,
+    turn: Cell<u64>,
+    searching: Cell<bool>,
+    rng: Cell<u64>,
+    /// Recent mean of the gaps between running out of work and having some again, in nanoseconds.
+    gap: Cell<u64>,
+    events_per_step_max: u32,
+    /// Yields handed out by the step that runs.
+    yields: RefCell<Vec<CommandRequest>>,
+    /// Who waits for the answer to the request that the step took last, first asker first.
+    chain_len: Cell<usize>,
+    chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// A buffer for steals.
+    loot: UnsafeCell<[Item; STEAL_MAX]>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+}
+
+/// The worker that this thread drives, if any.
+#[inline(always)]
+pub(crate) fn current<'a>() -> Option<&'a Worker> {
+    // SAFETY: `run_thread` sets it for exactly as long as the worker lives on this thread's stack, and
+    // the reference does not leave the thread: `Worker` is not `Sync`.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// Runs `act` with this thread's magazines.
+#[inline(always)]
+pub(crate) fn with_magazines<R>(act: impl FnOnce(&Magazines) -> R) -> R {
+    match current() {
+        Some(worker) => act(&worker.magazines),
+        None => memory::outside(act),
+    }
+}
+
+/// The life of a worker's thread.
+pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
+    let hub = engine.hub;
+    let shared = &hub.workers[me as usize];
+    let worker = Worker {
+        engine: Arc::clone(engine),
+        hub,
+        me,
+        shared,
+        // SAFETY: a hub is driven by one engine at a time, which starts one thread for each worker; the
+        // handles end with it.
+        deque: unsafe { shared.deque.owner() },
+        // SAFETY: as above.
+        fifo: unsafe { shared.fifo.owner() },
+        magazines: Magazines::new(),
+        next_streak: Cell::new(0),
+        young_streak: Cell::new(0),
+        turn: Cell::new(shared.turn()),
+        searching: Cell::new(false),
+        rng: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(me) + 1) << 32 ^ u64::from(hub.id)),
+        gap: Cell::new(u64::MAX / 8),
+        events_per_step_max: engine.config.events_per_step_max,
+        yields: RefCell::new(Vec::new()),
+        chain_len: Cell::new(0),
+        chain: Cell::new([None; CHAIN_MAX + 1]),
+        loot: UnsafeCell::new([0; STEAL_MAX]),
+    };
+    CURRENT.set(&raw const worker);
+    worker.run_until_gone();
+    CURRENT.set(ptr::null());
+}
+
+impl Worker {
+    #[inline(always)]
+    pub(crate) fn hub(&self) -> &'static Hub {
+        self.hub
+    }
+    #[inline(always)]
+    pub(crate) fn host(&self) -> u16 {
+        self.hub.id
+    }
+    #[inline(always)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+    pub(crate) fn engine_arc(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Adds one to a counter of this worker.
+    #[inline(always)]
+    pub(crate) fn count(&self, counter: impl FnOnce(&Counters) -> &AtomicU64) {
+        Counters::bump(counter(&self.shared.counters));
+    }
+
+    // ---------------------------------------------------------------- the loop
+
+    fn run_until_gone(&self) {
+        loop {
+            let found = self.pick().or_else(|| self.take_shared());
+            if let Some(item) = found {
+                self.found_work();
+                self.run(item);
+                continue;
+            }
+            if self.hub.phase() == Phase::Gone {
+                return;
+            }
+            if let Some(item) = self.search() {
+                self.found_work();
+                self.run(item);
+                continue;
+            }
+            self.park();
+        }
+    }
+
+    /// The next process of the local queues; see the module's table.
+    #[inline]
+    fn pick(&self) -> Option<Item> {
+        let turn = self.turn.get() + 1;
+        self.turn.set(turn);
+        self.shared.counters.turns.store(turn, Relaxed);
+        if turn % LOOK_AROUND == 0 || self.shared.attention.load(Relaxed) {
+            if let Some(item) = self.look_around(turn) {
+                return Some(item);
+            }
+        }
+        let next_streak = self.next_streak.get();
+        if next_streak < NEXT_MAX && self.shared.next.0.load(Relaxed) != 0 {
+            if let Some(item) = self.take_next() {
+                self.next_streak.set(next_streak + 1);
+                return Some(item);
+            }
+        }
+        self.next_streak.set(0);
+        let young_streak = self.young_streak.get();
+        if young_streak < YOUNG_MAX {
+            if let Some(item) = self.deque.pop() {
+                self.young_streak.set(young_streak + 1);
+                return Some(item);
+            }
+        }
+        self.young_streak.set(0);
+        self.fifo.pop().or_else(|| self.shared.deque.take_oldest()).or_else(|| self.take_next())
+    }
+
+    #[inline]
+    fn take_next(&self) -> Option<Item> {
+        if self.shared.next.0.load(Relaxed) == 0 {
+            return None;
+        }
+        // AcqRel: a thief may be quicker. Acquire pairs with the Release of `queue_woken`, should the
+        // owner be another thread by then; Release keeps the two sides' takes in order.
+        let item = self.shared.next.0.swap(0, AcqRel);
+        (item != 0).then_some(item)
+    }
+
+    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty.
+    #[cold]
+    fn look_around(&self, turn: u64) -> Option<Item> {
+        if self.shared.attention.load(Relaxed) {
+            self.shared.attention.store(false, Relaxed);
+        }
+        if turn % (4 * LOOK_AROUND) == 0 || self.shared.timers.next_due() != NEVER {
+            let now = clock::refresh();
+            self.fire(self.shared, now);
+        }
+        if !self.shared.inject.is_empty() {
+            self.shared.inject.take_all(&InMemory, |item| self.push_old(item));
+        }
+        if self.hub.idle.hint() && (self.shared.has_stealable()) {
+            self.hub.wake_one(None);
+        }
+        if self.hub.global.is_empty() { None } else { self.hub.global.try_pop(&InMemory) }
+    }
+
+    /// The own inject queue, the global queue, own timers.
+    fn take_shared(&self) -> Option<Item> {
+        self.take_inject(self.shared).or_else(|| self.take_global()).or_else(|| {
+            let due = self.shared.timers.next_due();
+            if due == NEVER || self.fire(self.shared, clock::refresh()) == 0 {
+                return None;
+            }
+            self.pick()
+        })
+    }
+
+    fn take_inject(&self, from: &WorkerShared) -> Option<Item> {
+        if from.inject.is_empty() {
+            return None;
+        }
+        let mut first = None;
+        from.inject.take_all(&InMemory, |item| {
+            if first.is_none() {
+                first = Some(item);
+            } else {
+                self.push_old(item);
+            }
+        });
+        first
+    }
+
+    fn take_global(&self) -> Option<Item> {
+        let len = self.hub.global.len();
+        if len == 0 {
+            return None;
+        }
+        let share = (len / self.hub.workers.len() + 1).min(GLOBAL_MAX);
+        let mut first = None;
+        self.hub.global.pop_batch(share, &InMemory, |item| {
+            if first.is_none() {
+                first = Some(item);
+            } else {
+                self.push_old(item);
+            }
+        });
+        first
+    }
+
+    /// The worker has something to run.
+    #[inline(always)]
+    fn found_work(&self) {
+        if self.searching.get() {
+            self.stop_searching();
+        }
+    }
+
+    #[cold]
+    fn stop_searching(&self) {
+        self.searching.set(false);
+        if self.hub.idle.stop_searching() && self.hub.any_work() {
+            self.hub.wake_one(None);
+        }
+    }
+
+    /// Looks at the others, spins a little, looks again.
+    fn search(&self) -> Option<Item> {
+        if !self.searching.get() {
+            if !self.hub.idle.start_searching() {
+                return None;
+            }
+            self.searching.set(true);
+        }
+        if let Some(item) = self.steal() {
+            return Some(item);
+        }
+        let began = clock::now_nanos();
+        let found = self.spin(began);
+        if found.is_some() {
+            self.note_gap(clock::now_nanos().saturating_sub(began));
+        }
+        found
+    }
+
+    fn note_gap(&self, gap: u64) {
+        // Moves a quarter of the way, so that one long gap does not end the spinning and three do.
+        let old = self.gap.get();
+        self.gap.set(old - old / 4 + gap.min(100_000_000) / 4);
+    }
+
+    fn spin(&self, began: u64) -> Option<Item> {
+        let config = &self.engine.config;
+        for round in 0..config.spin_rounds + config.yield_rounds {
+            if self.hub.any_work() {
+                if let Some(item) = self.take_shared().or_else(|| self.steal()) {
+                    return Some(item);
+                }
+            }
+            if round < config.spin_rounds {
+                for _ in 0..16 {
+                    spin_loop();
+                }
+            } else {
+                thread::yield_now();
+            }
+        }
+        let limit = config.spin_max.as_nanos() as u64;
+        if limit == 0 || self.gap.get() >= limit || self.engine.cores < 2 || self.hub.idle.counts().1 != 1 {
+            return None;
+        }
+        self.count(|counters| &counters.long_spins);
+        let end = (began + limit).min(self.shared.timers.next_due());
+        loop {
+            for _ in 0..16 {
+                if self.hub.any_work() {
+                    if let Some(item) = self.take_shared().or_else(|| self.steal()) {
+                        return Some(item);
+                    }
+                }
+                spin_loop();
+            }
+            if clock::now_nanos() >= end || self.hub.phase() == Phase::Gone {
+                return None;
+            }
+        }
+    }
+
+    fn random(&self) -> u64 {
+        let mut state = self.rng.get();
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        self.rng.set(state);
+        state
+    }
+
+    /// One round over the others, from a random one on.
+    fn steal(&self) -> Option<Item> {
+        let workers = &self.hub.workers;
+        let count = workers.len();
+        if count == 1 {
+            return None;
+        }
+        self.count(|counters| &counters.steal_tries);
+        let start = self.random() as usize % count;
+        for offset in 0..count {
+            let index = (start + offset) % count;
+            if index == self.me as usize {
+                continue;
+            }
+            let victim = &workers[index];
+            if let Some(item) = self.steal_from(victim) {
+                self.count(|counters| &counters.steals);
+                return Some(item);
+            }
+            let due = victim.timers.next_due();
+            if due != NEVER && due <= clock::coarse_nanos() && self.fire(victim, clock::refresh()) > 0 {
+                if let Some(item) = self.take_next().or_else(|| self.deque.pop()) {
+                    return Some(item);
+                }
+            }
+        }
+        None
+    }
+
+    fn steal_from(&self, victim: &WorkerShared) -> Option<Item> {
+        // SAFETY: this thread alone has the buffer, and nothing below calls user code or `steal` again.
+        let loot = unsafe { &mut *self.loot.get() };
+        let taken = match victim.fifo.steal(loot) {
+            Steal::Taken(taken) => taken,
+            _ => match victim.deque.steal(loot) {
+                Steal::Taken(taken) => taken,
+                _ => {
+                    let item = self.take_inject(victim);
+                    return item.or_else(|| self.steal_next(victim));
+                }
+            },
+        };
+        for &item in &loot[1..taken] {
+            self.push_old(item);
+        }
+        Some(loot[0])
+    }
+
+    /// The run-next place of a worker whose step does not end.
+    fn steal_next(&self, victim: &WorkerShared) -> Option<Item> {
+        let item = victim.next.0.load(Relaxed);
+        if item == 0 || !victim.is_stuck() {
+            return None;
+        }
+        // AcqRel: Acquire pairs with the Release of `queue_woken`, see `take_next`.
+        victim.next.0.compare_exchange(item, 0, AcqRel, Relaxed).ok()
+    }
+
+    fn park(&self) {
+        let searching = self.searching.replace(false);
+        self.hub.idle.enter(self.me, searching);
+        // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
+        let others_search = self.hub.idle.counts().1 > 0;
+        let due = self.shared.timers.next_due();
+        let now = clock::refresh();
+        let stay = self.hub.phase() != Phase::Gone
+            && due > now
+            && (others_search && self.shared.inject.is_empty() || !self.hub.any_work());
+        if stay {
+            self.count(|counters| &counters.parks);
+            let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
+            if self.shared.parker.park(limit) {
+                // Woken, and counted as searching by the waker.
+                self.searching.set(true);
+                self.back(now);
+                return;
+            }
+        }
+        if self.hub.idle.leave(self.me) == Left::Woken {
+            // The token is on its way.
+            self.shared.parker.park(None);
+            self.searching.set(true);
+        }
+        if stay {
+            self.back(now);
+        }
+    }
+
+    /// Back from a park that began at `since`.
+    fn back(&self, since: u64) {
+        let now = clock::refresh();
+        self.note_gap(now.saturating_sub(since));
+        // Pairs with the fence of the monitor going to sleep.
+        fence(SeqCst);
+        if self.shared.timers.next_due() != NEVER {
+            self.hub.watch.ensure_awake();
+        }
+    }
+
+    // ---------------------------------------------------------------- queueing
+
+    /// Queues a process that this worker made `READY` by a message or wake: it runs next.
+    #[inline(always)]
+    pub(crate) fn queue_woken(&self, item: Item) {
+        let next = &self.shared.next.0;
+        if next.load(Relaxed) == 0 {
+            // Release: pairs with the Acquire of `steal_next`. Only the owner fills the place, so nothing
+            // is overwritten.
+            next.store(item, Release);
+            self.hub.watch.ensure_awake();
+            return;
+        }
+        // A thief may empty it between the look and the swap; then nothing is displaced.
+        let displaced = next.swap(item, AcqRel);
+        if displaced != 0 {
+            self.push_young(displaced);
+        }
+    }
+
+    /// Queues a process that a step of this worker spawned.
+    #[inline(always)]
+    pub(crate) fn queue_spawned(&self, item: Item) {
+        self.push_young(item);
+    }
+
+    #[inline(always)]
+    fn push_young(&self, item: Item) {
+        if let Err(item) = self.deque.push(item) {
+            self.spill_deque(item);
+        }
+        if self.hub.idle.hint() {
+            self.hub.wake_one(None);
+        }
+    }
+
+    #[cold]
+    fn spill_deque(&self, item: Item) {
+        let mut old = [0; LOCAL_MAX];
+        let mut count = 0;
+        self.deque.drain_half(|item| {
+            old[count] = item;
+            count += 1;
+        });
+        self.count(|counters| &counters.spills);
+        self.hub.global.push_chain(old[..count].iter().copied(), &InMemory);
+        if let Err(item) = self.deque.push(item) {
+            self.hub.global.push(item, &InMemory);
+        }
+    }
+
+    /// Queues a process at the old end: it runs when those before it have run.
+    #[inline(always)]
+    pub(crate) fn push_old(&self, item: Item) {
+        if let Err(item) = self.fifo.push(item) {
+            self.spill_fifo(item);
+        }
+    }
+
+    #[cold]
+    fn spill_fifo(&self, item: Item) {
+        let mut old = [0; LOCAL_MAX];
+        let mut count = 0;
+        self.fifo.drain_half(|item| {
+            old[count] = item;
+            count += 1;
+        });
+        self.count(|counters| &counters.spills);
+        self.hub.global.push_chain(old[..count].iter().copied(), &InMemory);
+        if let Err(item) = self.fifo.push(item) {
+            self.hub.global.push(item, &InMemory);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot_worker(&self, slot: &Slot) {
+        if slot.worker.load(Relaxed) != self.me {
+            slot.worker.store(self.me, Relaxed);
+        }
+    }
+
+    // ---------------------------------------------------------------- one turn
+
+    #[inline]
+    fn run(&self, number: Item) {
+        let slot = memory::slot(number);
+        let mut inbox = slot.inbox.load(Relaxed);
+        // SAFETY: this worker took the process out of a run queue: it is the runner from here on. What the
+        // last runner and the waker wrote came along with the queue.
+        let cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        let rest = cold.as_ref().map_or(0, |cold| cold.rest);
+        let keep = inbox != 0 || rest != 0;
+        let word = slot.claim(keep);
+        self.slot_worker(slot);
+        Counters::bump32(&slot.steps);
+        let head = if keep { 0 } else { word.head() };
+        if word.is_killed() {
+            return self.end_killed(number, slot, head);
+        }
+        if head != 0 && InMemory.next(head).load(Relaxed) == 0 {
+            inbox = head;
+            slot.inbox.store(inbox, Relaxed);
+        } else if head != 0 || rest != 0 {
+            let from = if rest != 0 { rest } else { head };
+            let (rest, onto) = turn_round(&InMemory, from, inbox, TURN_ROUND_MAX);
+            slot.inbox.store(onto, Relaxed);
+            if rest != 0 || cold.is_some() {
+                // SAFETY: the runner.
+                unsafe { cold_of(slot) }.rest = rest;
+            }
+            if rest != 0 {
+                slot.requeue();
+                return self.push_old(number);
+            }
+        }
+        let pid = LocalPid::new(number, slot.first()).expect("slot numbers begin at 1");
+        // SAFETY: a process's table is a static.
+        let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
+        if let Some(cold) = cold
+            && cold.start.is_some()
+            && !self.begin(pid, slot, table, cold)
+        {
+            return;
+        }
+        let mut turn = Turn {
+            events: Events { worker: self, slot, left: self.events_per_step_max },
+            out: StepOutput { worker: self, slot, pid, status: Status::Idle },
+        };
+        self.chain_len.set(0);
+        let body = body_of(slot, table);
+        // SAFETY: the body is of the table's type, and this worker is the runner.
+        let step = AssertUnwindSafe(|| unsafe { (table.step)(body, &mut turn) });
+        let result = if self.turn.get() % STEP_SAMPLE == 0 {
+            let began = clock::now_nanos();
+            let result = catch_unwind(step);
+            self.shared.counters.note_step(clock::now_nanos().saturating_sub(began));
+            result
+        } else {
+            catch_unwind(step)
+        };
+        let status = std::mem::take(&mut turn.out.status);
+        match result {
+            Ok(Ok(())) => {
+                if !self.yields.borrow().is_empty() {
+                    self.carry_out(pid);
+                }
+                self.finish_turn(number, pid, slot, status);
+            }
+            Ok(Err(error)) => self.fail(number, slot, status, ExitReason::Failed(error)),
+            Err(payload) => {
+                self.count(|counters| &counters.panics);
+                let error = contained(payload);
+                self.fail(number, slot, status, ExitReason::Panicked(error.text().into()));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn finish_turn(&self, number: Item, pid: LocalPid, slot: &'static Slot, status: Status) {
+        let wait = match status {
+            Status::Idle => Wait::Idle,
+            Status::Wait => Wait::Blocked,
+            Status::Continue => {
+                slot.requeue();
+                return self.push_old(number);
+            }
+            Status::Consumed => return self.end(number, slot, ExitReason::Normal, None, false, false),
+            Status::Done(result) => {
+                return self.end(number, slot, ExitReason::Normal, Some(result), true, true);
+            }
+            Status::Upgrade(upgrade) => return self.upgrade(number, pid, slot, *upgrade),
+        };
+        if slot.inbox.load(Relaxed) != 0 {
+            slot.requeue();
+            return self.push_old(number);
+        }
+        match slot.release(wait) {
+            crate::process::slot::After::Nothing => {}
+            crate::process::slot::After::Queue => self.push_old(number),
+        }
+    }
+
+    #[cold]
+    fn fail(&self, number: Item, slot: &'static Slot, status: Status, reason: ExitReason) {
+        let dropped = std::mem::take(&mut *self.yields.borrow_mut());
+        let used_up = matches!(status, Status::Consumed);
+        let _ = contain(|| drop(status));
+        for request in dropped {
+            let _ = contain(|| drop(request));
+        }
+        self.end(number, slot, reason, None, !used_up, !used_up);
+    }
+
+    /// Runs `init`. `false`: the process has ended.
+    #[cold]
+    fn begin(
+        &self,
+        pid: LocalPid,
+        slot: &'static Slot,
+        table: &'static ProcessTable,
+        cold: &mut Cold,
+    ) -> bool {
+        let start = cold.start.take().expect("asked for by the caller");
+        let Some(init) = table.init else {
+            return true;
+        };
+        let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: start.parent };
+        let body = body_of(slot, table);
+        // SAFETY: the body is of the table's type, and this worker is the runner.
+        let result =
+            contain(|| unsafe { init(body, &cx, &start.method, start.input) }).and_then(|answer| answer);
+        match result {
+            Ok(()) => {
+                let idle = cold.pending.is_empty() && cold.waiters.is_empty();
+                let waiters = std::mem::take(&mut cold.waiters);
+                for waiter in waiters {
+                    // `spawn_wait`: the process has begun.
+                    route::complete(waiter, Ok(Payload::new(cx.pid)));
+                }
+                if idle && cold.rest == 0 {
+                    slot.cold.with_mut(|place| {
+                        // SAFETY: the runner; `cold` is not used after this. Made by `Box::into_raw`.
+                        unsafe { drop(Box::from_raw(std::mem::replace(&mut *place, ptr::null_mut()))) };
+                    });
+                }
+                true
+            }
+            Err(error) => {
+                if let Some(parent) = start.parent {
+                    let reason = Arc::new(ExitReason::InitFailed(error.clone()));
+                    links::tell(parent.local(), cx.pid, reason, message_exit_by_spawn());
+                }
+                for waiter in std::mem::take(&mut cold.waiters) {
+                    let failed = YieldError::Spawn(crate::SpawnError::Init(error.clone()));
+                    route::complete(waiter, Err(failed));
+                }
+                self.end(pid.slot(), slot, ExitReason::InitFailed(error), None, false, true);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn upgrade(&self, number: Item, pid: LocalPid, slot: &'static Slot, upgrade: Upgrade) {
+        // SAFETY: a process's table is a static.
+        let old: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
+        let closed = self.close_body(slot, old);
+        self.drop_body(slot, old);
+        free_body(&self.magazines, slot, old);
+        type New = Box<dyn crate::Process>;
+        let table = TableFor::<New>::TABLE;
+        let placed = place_body(&self.magazines, slot, table, |body| {
+            // SAFETY: `place_body` gives room for a value of the table's type.
+            unsafe { body.cast::<New>().write(upgrade.process) };
+        });
+        placed.expect("a boxed process lies in the slot");
+        slot.table.store(ptr::from_ref(table).cast_mut(), Release);
+        let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: None };
+        let body = body_of(slot, table);
+        let begun = closed.and_then(|()| {
+            // SAFETY: the body was just written; this worker is the runner.
+            contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, upgrade.input) })
+                .and_then(|answer| answer)
+                .map_err(ExitReason::InitFailed)
+        });
+        match begun {
+            Ok(()) => {
+                slot.requeue();
+                self.push_old(number);
+            }
+            Err(reason) => self.end(number, slot, reason, None, false, true),
+        }
+    }
+
+    fn close_body(&self, slot: &Slot, table: &ProcessTable) -> Result<(), ExitReason> {
+        let Some(close) = table.close else {
+            return Ok(());
+        };
+        let body = body_of(slot, table);
+        // SAFETY: the body is of the table's type, and this worker is the runner.
+        contain(|| unsafe { close(body) }).map_err(|error| {
+            self.count(|counters| &counters.panics);
+            ExitReason::Panicked(error.text().into())
+        })
+    }
+
+    fn drop_body(&self, slot: &Slot, table: &ProcessTable) {
+        if let Some(drop) = table.drop {
+            let body = body_of(slot, table);
+            // SAFETY: the runner drops the body once, and does not use it again.
+            if contain(|| unsafe { drop(body) }).is_err() {
+                self.count(|counters| &counters.panics);
+            }
+        }
+    }
+
+    #[cold]
+    fn end_killed(&self, number: Item, slot: &'static Slot, head: u32) {
+        // SAFETY: the runner.
+        let cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        let begun = cold.is_none_or(|cold| cold.start.is_none());
+        if head != 0 {
+            // Taken by the claim, not yet turned round: `end` finds it there.
+            // SAFETY: the runner; the reference above is gone.
+            unsafe { cold_of(slot) }.rest = head;
+        }
+        let reason = match self.hub.phase() {
+            Phase::Ending | Phase::Gone => ExitReason::Shutdown,
+            _ => links::kill_reason(number, slot.first()),
+        };
+        self.end(number, slot, reason, None, begun, true);
+    }
+
+    /// The end of a process: the steps of the table in [`crate::process`].
+    #[inline]
+    fn end(
+        &self,
+        number: Item,
+        slot: &'static Slot,
+        mut reason: ExitReason,
+        result: Option<Payload>,
+        close: bool,
+        has_body: bool,
+    ) {
+        // SAFETY: a process's table is a static.
+        let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
+        if close
+            && let Err(panicked) = self.close_body(slot, table)
+            && matches!(reason, ExitReason::Normal)
+        {
+            reason = panicked;
+        }
+        let first = slot.first();
+        let word = slot.close();
+        if has_body {
+            self.drop_body(slot, table);
+        }
+        free_body(&self.magazines, slot, table);
+        let inbox = slot.inbox.load(Relaxed);
+        let cold = slot.cold.with_mut(|place| {
+            // SAFETY: the runner takes the cold part away; nobody else has it.
+            unsafe { std::mem::replace(&mut *place, ptr::null_mut()) }
+        });
+        let known = word.is_watched()
+            || !cold.is_null()
+            || inbox != 0
+            || word.head() != 0
+            || result.is_some()
+            || self.engine.hooks.is_some();
+        if known {
+            self.end_known(number, first, word, inbox, cold, reason, result);
+        }
+        if self.engine.checks_births {
+            self.engine.unadmit_birth();
+        }
+        if word.generation() < self.engine.config.generation_max {
+            self.magazines.free(Class::Slot, number);
+        } else {
+            self.count(|counters| &counters.retired);
+        }
+        self.count(|counters| &counters.ended);
+    }
+
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "the parts of one end")]
+    fn end_known(
+        &self,
+        number: Item,
+        first: u32,
+        word: crate::process::slot::Word,
+        inbox: u32,
+        cold: *mut Cold,
+        reason: ExitReason,
+        result: Option<Payload>,
+    ) {
+        let pid = Pid::new(0, self.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1"));
+        let mut rest = 0;
+        let mut waiters = Vec::new();
+        if !cold.is_null() {
+            // SAFETY: made by `Box::into_raw`, taken from the slot by the caller.
+            let mut cold = unsafe { Box::from_raw(cold) };
+            rest = cold.rest;
+            for pending in cold.pending.drain(..) {
+                self.forget_timer(&pending);
+            }
+            waiters = std::mem::take(&mut cold.waiters);
+            let _ = contain(|| drop(cold));
+        }
+        let lists = [inbox, rest, word.head()];
+        let kept = word.is_watched() && self.engine.names.release(pid, lists, reason.is_crash());
+        if !kept {
+            for list in lists {
+                self.drop_list(list);
+            }
+        }
+        budget::forget(pid.local(), word);
+        for waiter in waiters {
+            let failed = YieldError::Failed(ProcessError::new(&reason));
+            route::complete(waiter, Err(failed));
+        }
+        if let Some(hooks) = &self.engine.hooks {
+            let result = result.as_ref();
+            let _ = contain(|| hooks.on_complete(pid, &reason, result));
+        }
+        if let Some(result) = result {
+            links::deliver_result(pid, result, word);
+        }
+        if word.is_watched() {
+            links::ended(pid, reason);
+        } else {
+            let _ = contain(|| drop(reason));
+        }
+    }
+
+    /// Drops the messages of a list, each contained.
+    pub(crate) fn drop_list(&self, mut list: u32) -> usize {
+        let mut count = 0;
+        while list != 0 {
+            let next = InMemory.next(list).load(Relaxed);
+            // SAFETY: the list was taken out of a mailbox by its runner.
+            let message = unsafe { message::take(&self.magazines, list) };
+            let _ = contain(|| drop(message));
+            list = next;
+            count += 1;
+            self.count(|counters| &counters.dropped_messages);
+        }
+        count
+    }
+
+    pub(crate) fn reset_queue(&self, slot: &'static Slot, pid: LocalPid) -> Result<usize, ResetError> {
+        let word = budget::reset(pid, slot, self.engine.config.generation_max).ok_or(ResetError)?;
+        let inbox = slot.inbox.load(Relaxed);
+        slot.inbox.store(0, Relaxed);
+        Ok(self.drop_list(inbox) + self.drop_list(word.head()))
+    }
+
+    // ---------------------------------------------------------------- yields, timers, chains
+
+    pub(crate) fn hand_out(&self, request: CommandRequest) {
+        self.yields.borrow_mut().push(request);
+    }
+
+    /// Hands the yields of the step to their handlers; the process still counts as running.
+    #[cold]
+    fn carry_out(&self, pid: LocalPid) {
+        let mut requests = std::mem::take(&mut *self.yields.borrow_mut());
+        for CommandRequest { id, input, seq } in requests.drain(..) {
+            let mut completer = Completer::new(ReplyTo { pid, seq });
+            let entry = match self.engine.handler(id) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    completer.complete(Err(error));
+                    let _ = contain(|| drop(input));
+                    continue;
+                }
+            };
+            let cx = HandlerContext { engine: &self.engine, worker: self, pid, id };
+            let handled = contain(|| entry.handler.handle(&cx, input, completer));
+            if let Err(error) = handled {
+                // Late, and so without effect, if the handler had completed before it panicked.
+                self.count(|counters| &counters.panics);
+                let text = error.text().into();
+                route::complete(ReplyTo { pid, seq }, Err(YieldError::HandlerPanicked { id, text }));
+            }
+        }
+        // Keeps the buffer, so that yields allocate nothing in steady state.
+        let mut yields = self.yields.borrow_mut();
+        if yields.is_empty() {
+            *yields = requests;
+        }
+    }
+
+    /// Arms a timer of this worker.
+    pub(crate) fn arm(&self, due: u64, action: TimerAction) -> crate::command::TimerKey {
+        self.hub.watch.ensure_awake();
+        self.shared.timers.arm(self.me, due, action)
+    }
+
+    /// Arms the timeout of a yield of the process that this worker runs.
+    pub(crate) fn arm_timeout(&self, slot: &Slot, reply: ReplyTo, timeout: Duration) {
+        let due = clock::deadline(clock::now_nanos(), timeout);
+        self.attach(slot, reply.seq, self.arm(due, TimerAction::TimeOut(reply)));
+    }
+
+    /// Notes that a timer ends with a yield.
+    pub(crate) fn attach(&self, slot: &Slot, seq: u32, key: crate::command::TimerKey) {
+        // SAFETY: the runner's worker; no other reference into the cold part is alive here.
+        let cold = unsafe { cold_of(slot) };
+        match cold.pending.iter_mut().find(|pending| pending.seq == seq) {
+            Some(pending) => pending.timer = Some(key),
+            None => {
+                self.hub.workers[key.worker as usize].timers.cancel(key);
+            }
+        }
+    }
+
+    /// The yield of a ticker: an answer does not end it.
+    pub(crate) fn make_repeating(&self, slot: &Slot, seq: u32) {
+        // SAFETY: as in `attach`.
+        let cold = unsafe { cold_of(slot) };
+        if let Some(pending) = cold.pending.iter_mut().find(|pending| pending.seq == seq) {
+            pending.repeats = true;
+        }
+    }
+
+    pub(crate) fn forget_timer(&self, pending: &Pending) {
+        if let Some(key) = pending.timer {
+            self.hub.workers[key.worker as usize].timers.cancel(key);
+        }
+    }
+
+    /// Fires what is due with a worker: its own, or one that is busy.
+    fn fire(&self, of: &WorkerShared, now: u64) -> usize {
+        of.timers.fire(now, |key, action| {
+            self.count(|counters| &counters.timers_fired);
+            self.shared.counters.note_lateness(now.saturating_sub(key.due));
+            match action {
+                TimerAction::Complete(to) => {
+                    route::complete(to, Ok(Payload::new(clock::coarse())));
+                }
+                TimerAction::TimeOut(to) => {
+                    route::complete(to, Err(YieldError::TimedOut));
+                }
+                TimerAction::Tick(to, period) => crate::command::clock::tick(of, key, to, period, now),
+                TimerAction::Kill(pid, reason) => {
+                    links::kill(pid, reason);
+                }
+            }
+        })
+    }
+
+    /// The step takes a message: what it asks from now on is asked on behalf of that message's askers.
+    #[inline]
+    pub(crate) fn begin_chain(&self, message: &Message) {
+        if message.is_request() {
+            let ext = message.extension();
+            let mut chain = [None; CHAIN_MAX + 1];
+            let len = ext.chain_len as usize;
+            chain[..len].copy_from_slice(&ext.chain[..len]);
+            chain[len] = message.sender();
+            self.chain.set(chain);
+            self.chain_len.set(len + 1);
+        } else {
+            self.chain_len.set(0);
+        }
+    }
+
+    /// The askers go with the request, unless one of them is who is asked.
+    pub(crate) fn extend_chain(
+        &self,
+        me: LocalPid,
+        to: LocalPid,
+        message: Message,
+    ) -> Result<Message, YieldError> {
+        let len = self.chain_len.get();
+        let chain = self.chain.get();
+        let waiting = chain[..len].iter().flatten().copied();
+        let whole = || waiting.clone().chain([me, to]).collect::<Vec<_>>();
+        if to == me || waiting.clone().any(|pid| pid == to) {
+            return Err(YieldError::Cycle(whole()));
+        }
+        if len == 0 {
+            return Ok(message);
+        }
+        if len > CHAIN_MAX {
+            return Err(YieldError::ChainTooLong { max: CHAIN_MAX, chain: whole() });
+        }
+        let mut ext = Extension { chain_len: len as u32, ..Extension::NONE };
+        ext.chain[..len].copy_from_slice(&chain[..len]);
+        message
+            .with_extension(&self.magazines, ext)
+            .map_err(|_| YieldError::Send(crate::SendError::Exhausted))
+    }
+}
+
+fn message_exit_by_spawn() -> crate::process::message::ExitBy {
+    crate::process::message::ExitBy::Spawn
+}

@@ -1,0 +1,105 @@
+//! The monitor: one thread of a host that notices what its workers cannot.
+//!
+//! While any worker is up it looks every [`PERIOD`]: a worker whose turn count has not moved while work
+//! waits with it gets a thief woken, who may then take the run-next place too. It moves the coarse clock,
+//! and points busy workers to due timers. When all workers are parked it sleeps without a limit; the
+//! first push after that which wakes nobody wakes it, once for each idle period, after the push.
+//!
+//! It also ends what is left when a scheduler is dropped or its shutdown ran out of time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::route::host::{Engine, Phase};
+use crate::sync::{AcqRel, Acquire, AtomicU32, Relaxed, SeqCst, fence};
+use crate::worker::idle::Parker;
+use crate::{clock, shutdown};
+
+/// How often it looks while any worker is up: half of what FC-007 allows a waiting process.
+pub(crate) const PERIOD: Duration = Duration::from_millis(4);
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// The monitor's bed.
+pub(crate) struct Watch {
+    state: AtomicU32,
+    parker: Parker,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU32::new(AWAKE), parker: Parker::new() }
+    }
+
+    /// Something waits behind a running step: somebody has to watch that step.
+    #[inline(always)]
+    pub(crate) fn ensure_awake(&self) {
+        if self.state.load(Relaxed) == ASLEEP {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn wake(&self) {
+        if self.state.compare_exchange(ASLEEP, AWAKE, AcqRel, Acquire).is_ok() {
+            self.parker.unpark();
+        }
+    }
+
+    /// Wakes it from a short sleep too.
+    pub(crate) fn call(&self) {
+        self.state.store(AWAKE, Relaxed);
+        self.parker.unpark();
+    }
+}
+
+/// The monitor's whole life.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let hub = engine.hub;
+    let watch = &hub.watch;
+    let mut seen = vec![u64::MAX; hub.workers.len()];
+    let mut pause = PERIOD;
+    loop {
+        match hub.phase() {
+            Phase::Gone => return,
+            Phase::Ending => {
+                if shutdown::sweep(engine) {
+                    return;
+                }
+                watch.parker.park(Some(pause));
+                pause = (pause * 2).min(Duration::from_millis(500));
+                continue;
+            }
+            Phase::Open | Phase::Closing => {}
+        }
+        if hub.idle.all_parked() {
+            watch.state.store(ASLEEP, Relaxed);
+            // Pairs with the fence of a worker back from its park: either it sees ASLEEP at its next
+            // local push, or this sees it up.
+            fence(SeqCst);
+            if hub.idle.all_parked() && matches!(hub.phase(), Phase::Open | Phase::Closing) {
+                watch.parker.park(None);
+            }
+            watch.state.store(AWAKE, Relaxed);
+            continue;
+        }
+        watch.parker.park(Some(PERIOD));
+        let now = clock::refresh();
+        for (worker, last) in hub.workers.iter().zip(&mut seen) {
+            let turn = worker.turn();
+            let due = worker.timers.next_due() <= now;
+            if due {
+                worker.ask_attention();
+            }
+            let unmoved = turn == *last;
+            *last = turn;
+            if unmoved && (due || worker.has_waiting()) {
+                worker.judge_stuck(turn);
+                if let Some(thief) = hub.idle.choose_any() {
+                    hub.workers[thief as usize].parker.unpark();
+                }
+            }
+        }
+    }
+}
