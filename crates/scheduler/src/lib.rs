@@ -19,6 +19,8 @@ mod shutdown;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod typed;
+#[cfg(not(loom))]
 mod worker;
 
 #[cfg(loom)]
@@ -56,5 +58,6 @@ mod api {
     pub use crate::route::relay::{Cancellation, Package, Producer, send, send_with};
     pub use crate::route::supervisor;
     pub use crate::shutdown::Report;
+    pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
     pub use crate::stats::{ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of};
 }

@@ -5,11 +5,15 @@
 //! | open | start | |
 //! | closing | `shutdown` | nobody is born; every process has been asked to end |
 //! | ending | its deadline, or a drop | whoever is left is killed; a running step goes on to its end |
-//! | gone | nobody is left | workers and monitor leave; the last one gives the hub back |
+//! | gone | nobody is left | workers and monitor leave |
+//!
+//! The hub is given back, for a later host to use, by the last of those who know it: threads and handles.
+//! Not earlier: a handle to a scheduler that has ended must find it ended, not somebody else's.
 //!
 //! A step that does not end keeps its thread, its process and the hub: they are reported, detached, and
 //! taken apart whenever the step ends. Nothing of them is freed before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,22 +32,19 @@ const FORCE_WAIT: Duration = Duration::from_millis(200);
 pub(crate) struct Threads {
     state: Mutex<State>,
     changed: Condvar,
+    /// Who has been asked to end by a shutdown.
+    asked: Mutex<HashSet<LocalPid>>,
 }
 
 #[derive(Default)]
 struct State {
     handles: Vec<JoinHandle<()>>,
     running: usize,
-    /// Still to be given back by whoever leaves last.
-    hub_is_out: bool,
-    /// Shutdown had to end this many by force.
-    by_force: usize,
 }
 
 impl Threads {
     pub(crate) fn new() -> Self {
-        let state = State { hub_is_out: true, ..State::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::default(), changed: Condvar::new(), asked: Mutex::default() }
     }
 
     /// Starts one thread of the host.
@@ -59,7 +60,7 @@ impl Threads {
             .name(format!("{} {which}", engine.name))
             .spawn(move || {
                 life(&thread_engine);
-                thread_engine.threads.left(&thread_engine);
+                thread_engine.threads.left();
             })
             .map_err(|source| StartError::Thread { which, host: engine.name.clone(), source })?;
         state.running += 1;
@@ -67,12 +68,8 @@ impl Threads {
         Ok(())
     }
 
-    fn left(&self, engine: &Engine) {
-        let mut state = self.state.lock();
-        state.running -= 1;
-        if state.running == 0 && std::mem::take(&mut state.hub_is_out) {
-            engine.hub.give_back();
-        }
+    fn left(&self) {
+        self.state.lock().running -= 1;
         self.changed.notify_all();
     }
 
@@ -120,10 +117,18 @@ pub(crate) fn begin(engine: &Engine) -> bool {
         return false;
     }
     engine.blocking.close();
-    for pid in live_pids(engine.hub.id) {
-        links::cancel(pid, "shutdown".into(), None);
-    }
+    ask_all(engine);
     true
+}
+
+/// Asks everybody to end who was not asked yet.
+fn ask_all(engine: &Engine) {
+    let mut asked = engine.threads.asked.lock();
+    for pid in live_pids(engine.hub.id) {
+        if asked.insert(pid) {
+            links::cancel(pid, "shutdown".into(), None);
+        }
+    }
 }
 
 pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
@@ -140,13 +145,20 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
         hub.watch.call();
         return report;
     }
-    // A process born just before the close may have missed the request: it is asked once more.
-    let mut asked_again = false;
+    // A step that was just spawning when the phase moved may publish its child after the others were
+    // asked: look again, at growing gaps.
+    let mut gap = Duration::from_millis(2);
+    let mut next_look = clock::deadline(began, gap);
     engine.threads.wait(end, || {
-        if !asked_again {
-            asked_again = true;
+        if hub.live() == 0 {
+            return true;
         }
-        hub.live() == 0
+        if clock::now_nanos() >= next_look {
+            ask_all(engine);
+            gap *= 2;
+            next_look = clock::deadline(clock::now_nanos(), gap);
+        }
+        false
     });
     let left = hub.live();
     report.finished = at_start.saturating_sub(left) as usize;

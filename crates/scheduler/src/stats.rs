@@ -96,10 +96,11 @@ impl Counters {
         counter.store(counter.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// Adds one, by the only writer.
+    /// Counts a turn, by the runner. It never comes back to 0 or 1, which mean that the first turn is to
+    /// come, or is this one.
     #[inline(always)]
-    pub(crate) fn bump32(counter: &AtomicU32) {
-        counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    pub(crate) fn bump_steps(steps: &AtomicU32) {
+        steps.store(steps.load(Relaxed).checked_add(1).unwrap_or(2), Relaxed);
     }
 
     pub(crate) fn note_step(&self, nanos: u64) {

@@ -38,6 +38,8 @@ pub(crate) const RESERVED: u32 = 1 << 8;
 pub(crate) const TERMINAL: u32 = 1 << 9;
 /// The sender waits for an answer: yield `seq`.
 pub(crate) const REQUEST: u32 = 1 << 10;
+/// The sender waits for an answer, whose right travels in the payload.
+pub(crate) const ASK: u32 = 1 << 11;
 
 /// At most this many processes stand between the first asker and the last one asked.
 pub(crate) const CHAIN_MAX: usize = 5;
@@ -420,6 +422,10 @@ pub(crate) unsafe fn take_plain<T: Send + 'static>(m: &Magazines, number: u32) -
 }
 
 impl Message {
+    /// Does the sender wait, in whatever way?
+    pub(crate) fn is_asked(&self) -> bool {
+        self.flags & (REQUEST | ASK) != 0
+    }
     pub(crate) fn has_extension(&self) -> bool {
         self.ext != 0
     }

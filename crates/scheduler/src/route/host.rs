@@ -105,8 +105,8 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Gives a hub back when its last thread has gone and no process is left.
-    pub(crate) fn give_back(&'static self) {
+    /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
+    fn give_back(&'static self) {
         FREE_HUBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).0.push(self);
     }
 
@@ -299,6 +299,13 @@ pub(crate) struct Engine {
     born: AtomicUsize,
     pub(crate) threads: Threads,
     pub(crate) blocking: crate::command::blocking::Pool,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Its threads hold it, so they have left; and they leave when no process is left.
+        self.hub.give_back();
+    }
 }
 
 impl Engine {
@@ -543,12 +550,13 @@ impl Builder {
         // From here on a failure is a shutdown: dropping the scheduler ends the threads that run.
         let scheduler = Scheduler { engine };
         let engine = &scheduler.engine;
+        // The monitor first: it is the one who ends the others.
+        engine.threads.start(engine, "monitor".to_owned(), watch::run)?;
         for worker in 0..engine.config.workers as u16 {
             engine.threads.start(engine, format!("worker {worker}"), move |engine| {
                 crate::worker::run_thread(engine, worker);
             })?;
         }
-        engine.threads.start(engine, "monitor".to_owned(), watch::run)?;
         Ok(scheduler)
     }
 }
@@ -594,7 +602,7 @@ impl Scheduler {
         &self.engine.name
     }
 
-    fn place(&self) -> Place<'_> {
+    pub(crate) fn place(&self) -> Place<'_> {
         match crate::worker::current() {
             Some(worker) if worker.host() == self.engine.hub.id => Place::Worker(worker, None),
             _ => Place::Outside(&self.engine),

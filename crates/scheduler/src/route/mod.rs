@@ -14,17 +14,26 @@ use crate::process::message::{self, KIND_YIELD_ERR, KIND_YIELD_OK, Message};
 use crate::process::slot::{After, Bind, Gate, Slot};
 use crate::process::table::ReplyTo;
 use crate::sync::Relaxed;
+use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid};
 
 /// Queues a process that the caller made `READY`.
 #[inline(always)]
 pub(crate) fn queue(number: u32, slot: &'static Slot) {
-    if let Some(worker) = crate::worker::current()
-        && slot.host.load(Relaxed) == worker.host()
-    {
-        return worker.queue_woken(number);
+    match crate::worker::current() {
+        Some(worker) => queue_on(worker, number, slot),
+        None => queue_from_outside(number, slot),
     }
-    queue_from_outside(number, slot);
+}
+
+/// As [`queue`], by a step of this worker.
+#[inline(always)]
+pub(crate) fn queue_on(worker: &Worker, number: u32, slot: &'static Slot) {
+    if slot.host.load(Relaxed) == worker.host() {
+        worker.queue_woken(number);
+    } else {
+        queue_from_outside(number, slot);
+    }
 }
 
 /// From a thread that is no worker of the process's host: to the worker that ran it last.

@@ -7,10 +7,11 @@ use std::sync::atomic::AtomicBool;
 use crate::memory::{self, InMemory};
 use crate::process::budget::{self, Budget};
 use crate::process::message::{self, KIND_MESSAGE, Message, TERMINAL};
-use crate::process::slot::{Bind, Gate, Refused, Slot};
+use crate::process::slot::{After, Bind, Gate, Refused, Slot};
 use crate::process::{SendError, Topic};
 use crate::route;
 use crate::sync::{Acquire, Relaxed, Release};
+use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid};
 
 /// A message on its way: to whom, about what, with what, within which budget.
@@ -179,28 +180,35 @@ pub(crate) fn refused_cell(
 /// Sends a value to a process by the shortest way: no sender, no topic, no budget.
 #[inline]
 pub(crate) fn tell<T: Send + 'static>(to: LocalPid, value: T) -> Result<(), SendError> {
-    let number = to.slot();
-    let bind = Bind::Life(to.generation());
-    if let Some(worker) = crate::worker::current() {
-        let Some(slot) = memory::find_slot(number) else {
-            return Err(SendError::NotFound(route::pid_of(to)));
-        };
-        let Ok(cell) = message::store_short(&worker.magazines, value) else {
-            return Err(SendError::Exhausted);
-        };
-        return match slot.push(&InMemory, bind, cell, Gate::Closed) {
-            Ok(after) => {
-                if after == crate::process::slot::After::Queue {
-                    route::queue(number, slot);
-                }
-                Ok(())
-            }
-            Err(refused) => refused_cell(slot, route::pid_of(to), bind, cell, refused),
-        };
+    match crate::worker::current() {
+        Some(worker) => tell_on(worker, to, value),
+        None => tell_from_outside(to, value),
     }
-    tell_from_outside(to, value)
 }
 
+/// As [`tell`], from a step of this worker.
+#[inline(always)]
+pub(crate) fn tell_on<T: Send + 'static>(worker: &Worker, to: LocalPid, value: T) -> Result<(), SendError> {
+    let number = to.slot();
+    let Some(slot) = memory::find_slot(number) else {
+        return Err(SendError::NotFound(route::pid_of(to)));
+    };
+    let Ok(cell) = message::store_short(&worker.magazines, value) else {
+        return Err(SendError::Exhausted);
+    };
+    let bind = Bind::Life(to.generation());
+    match slot.push(&InMemory, bind, cell, Gate::Closed) {
+        Ok(After::Nothing) => Ok(()),
+        Ok(After::Queue) => {
+            route::queue_on(worker, number, slot);
+            Ok(())
+        }
+        Err(refused) => refused_cell(slot, route::pid_of(to), bind, cell, refused),
+    }
+}
+
+#[cold]
+#[inline(never)]
 fn tell_from_outside<T: Send + 'static>(to: LocalPid, value: T) -> Result<(), SendError> {
     let number = to.slot();
     let bind = Bind::Life(to.generation());

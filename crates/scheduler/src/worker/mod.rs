@@ -262,6 +262,8 @@ impl Worker {
                 continue;
             }
             if self.hub.phase() == Phase::Gone {
+                // The hub's next host counts its own searchers.
+                self.found_work();
                 return;
             }
             if let Some(item) = self.search() {
@@ -656,7 +658,6 @@ impl Worker {
         let keep = inbox != 0 || rest != 0;
         let word = slot.claim(keep);
         self.slot_worker(slot);
-        Counters::bump32(&slot.steps);
         let head = if keep { 0 } else { word.head() };
         if word.is_killed() {
             return self.end_killed(number, slot, head);
@@ -677,6 +678,7 @@ impl Worker {
                 return self.push_old(number);
             }
         }
+        Counters::bump_steps(&slot.steps);
         let pid = LocalPid::new(number, slot.first()).expect("slot numbers begin at 1");
         // SAFETY: a process's table is a static.
         let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
@@ -1096,7 +1098,7 @@ impl Worker {
     /// The step takes a message: what it asks from now on is asked on behalf of that message's askers.
     #[inline]
     pub(crate) fn begin_chain(&self, message: &Message) {
-        if message.is_request() {
+        if message.is_asked() {
             let ext = message.extension();
             let mut chain = [None; CHAIN_MAX + 1];
             let len = ext.chain_len as usize;
@@ -1107,6 +1109,12 @@ impl Worker {
         } else {
             self.chain_len.set(0);
         }
+    }
+
+    /// What the step takes from now on is nobody's request.
+    #[inline]
+    pub(crate) fn end_chain(&self) {
+        self.chain_len.set(0);
     }
 
     /// The askers go with the request, unless one of them is who is asked.
