@@ -23,9 +23,13 @@ mod typed;
 #[cfg(not(loom))]
 mod worker;
 
+#[cfg(all(test, loom))]
+mod model;
+/// The parts of a worker that the models drive.
 #[cfg(loom)]
-#[path = "worker/idle.rs"]
-mod idle;
+mod worker {
+    pub(crate) mod idle;
+}
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
 pub use process::payload::{Payload, SharedBytes};
@@ -57,7 +61,10 @@ mod api {
     pub use crate::route::names::NameError;
     pub use crate::route::relay::{Cancellation, Package, Producer, send, send_with};
     pub use crate::route::supervisor;
+    pub use crate::route::waiter::WaitError;
     pub use crate::shutdown::Report;
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
+    #[doc(hidden)]
+    pub use crate::stats::Registrations;
     pub use crate::stats::{ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of};
 }

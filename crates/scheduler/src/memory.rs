@@ -22,7 +22,7 @@
 //! a small page costs some 35 ns for each 64 bytes, of a large one 5 to 10 (measured on the machine of
 //! `docs/benchmarks.md`).
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
@@ -120,8 +120,8 @@ impl Pool {
         Self(Mutex::new(PoolState { batches: 0, fresh: 0, end: 0, chunks: 0 }))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> crate::sync::fixed::MutexGuard<'_, PoolState> {
+        self.0.lock()
     }
 
     /// A list of up to `BATCH` cells: first cell and count.
@@ -159,25 +159,20 @@ impl Pool {
 
 impl PoolState {
     fn grow(&mut self, class: Class) -> Result<(), Exhausted> {
-        let layout = Layout::from_size_align(CHUNK, CHUNK).expect("a power of two");
         let table: &[AtomicPtr<u8>] = if class == Class::Slot { &SLOT_CHUNKS } else { &CELL_CHUNKS };
         let index = if class == Class::Slot {
             self.chunks as usize
         } else {
-            let mut next = NEXT_CELL_CHUNK.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut next = NEXT_CELL_CHUNK.lock();
             *next += 1;
             *next - 1
         };
         if index >= table.len() {
             return Err(Exhausted);
         }
-        // SAFETY: the layout has a size.
-        let chunk = unsafe { alloc_zeroed(layout) };
-        if chunk.is_null() {
-            handle_alloc_error(layout);
-        }
+        let chunk = chunk::take().ok_or(Exhausted)?;
         if self.chunks > 0 {
-            prefer_large_pages(chunk);
+            chunk::prefer_large_pages(chunk);
         }
         // Release: pairs with the Acquire in `cell` and `slot`: who sees the chunk sees it zeroed.
         table[index].store(chunk, Release);
@@ -197,14 +192,74 @@ impl PoolState {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn prefer_large_pages(chunk: *mut u8) {
-    // SAFETY: the range is ours; the advice changes nothing but how it is backed. A refusal is fine.
-    unsafe { libc::madvise(chunk.cast(), CHUNK, libc::MADV_HUGEPAGE) };
+#[cfg(unix)]
+mod chunk {
+    //! Chunks from the system: zeroed, aligned to their size, and no page of them there before its first
+    //! touch. (`alloc_zeroed` writes all of an aligned allocation at once.)
+
+    use std::ptr;
+
+    use super::CHUNK;
+    use crate::sync::fixed::Mutex;
+
+    /// Taken from the system at once: address space, not memory.
+    const RANGE: usize = 32 * CHUNK;
+
+    /// What is left of the newest range: address and end.
+    static LEFT: Mutex<(usize, usize)> = Mutex::new((0, 0));
+
+    pub(super) fn take() -> Option<*mut u8> {
+        let mut left = LEFT.lock();
+        if left.0 == left.1 {
+            // SAFETY: a new private mapping of its own; nothing else is touched.
+            let range = unsafe {
+                libc::mmap(
+                    ptr::null_mut(),
+                    RANGE + CHUNK,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            if range == libc::MAP_FAILED {
+                return None;
+            }
+            let first = (range as usize).next_multiple_of(CHUNK);
+            *left = (first, first + RANGE);
+        }
+        let chunk = left.0;
+        left.0 += CHUNK;
+        Some(ptr::with_exposed_provenance_mut(chunk))
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn prefer_large_pages(chunk: *mut u8) {
+        // SAFETY: the range is ours; the advice changes nothing but how it is backed. A refusal is fine.
+        unsafe { libc::madvise(chunk.cast(), CHUNK, libc::MADV_HUGEPAGE) };
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn prefer_large_pages(_chunk: *mut u8) {}
 }
 
-#[cfg(not(target_os = "linux"))]
-fn prefer_large_pages(_chunk: *mut u8) {}
+#[cfg(not(unix))]
+mod chunk {
+    //! Chunks from the allocator.
+
+    use std::alloc::{Layout, alloc_zeroed};
+
+    use super::CHUNK;
+
+    pub(super) fn take() -> Option<*mut u8> {
+        let layout = Layout::from_size_align(CHUNK, CHUNK).expect("a power of two");
+        // SAFETY: the layout has a size.
+        let chunk = unsafe { alloc_zeroed(layout) };
+        (!chunk.is_null()).then_some(chunk)
+    }
+
+    pub(super) fn prefer_large_pages(_chunk: *mut u8) {}
+}
 
 /// How far the numbers of neighbours in a chunk are apart.
 const fn step(class: Class) -> u32 {

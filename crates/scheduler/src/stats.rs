@@ -325,6 +325,35 @@ impl Stats {
     }
 }
 
+/// What the processes of a host have registered and not taken back.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Registrations {
+    /// Entries in the table of monitors, links, kills and waits.
+    pub watched: usize,
+    /// Monitors, links and waits in those entries, counted at both their ends.
+    pub watches: usize,
+    /// Names, held ones included; of all hosts of the runtime.
+    pub names: usize,
+    /// Timers armed.
+    pub timers: usize,
+    /// Mailboxes with an account of budgets.
+    pub accounts: usize,
+}
+
+impl Registrations {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let (watched, watches) = crate::route::links::registrations(engine.hub.id);
+        Self {
+            watched,
+            watches,
+            names: engine.names.len(),
+            timers: engine.hub.workers.iter().map(|worker| worker.timers.len()).sum(),
+            accounts: budget::accounts_of(engine.hub.id),
+        }
+    }
+}
+
 /// The state of a process, as a reader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProcessState {

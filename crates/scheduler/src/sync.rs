@@ -3,6 +3,9 @@
 //! Statics cannot hold loom's types (they live for one execution of a model), so what is shared by
 //! the whole program and is not itself under proof takes [`fixed`].
 
+#[cfg_attr(loom, allow(dead_code, reason = "the models have loom's"))]
+mod lock;
+
 #[cfg(not(loom))]
 mod imp {
     pub(crate) use std::hint::spin_loop;
@@ -32,62 +35,7 @@ mod imp {
         }
     }
 
-    /// A lock that a panic does not poison: what it guards is kept whole by its users.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
-
-    pub(crate) type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
-
-    impl<T> Mutex<T> {
-        pub(crate) const fn new(value: T) -> Self {
-            Self(std::sync::Mutex::new(value))
-        }
-
-        #[inline]
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-        }
-
-        #[inline]
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            match self.0.try_lock() {
-                Ok(guard) => Some(guard),
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(std::sync::TryLockError::WouldBlock) => None,
-            }
-        }
-    }
-
-    /// Waits beside a [`Mutex`].
-    #[derive(Debug, Default)]
-    pub(crate) struct Condvar(std::sync::Condvar);
-
-    impl Condvar {
-        pub(crate) const fn new() -> Self {
-            Self(std::sync::Condvar::new())
-        }
-
-        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-            self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
-        }
-
-        /// As [`Self::wait`], at most for `limit`; it may come back early for no reason.
-        pub(crate) fn wait_timeout<'a, T>(
-            &self,
-            guard: MutexGuard<'a, T>,
-            limit: std::time::Duration,
-        ) -> MutexGuard<'a, T> {
-            self.0.wait_timeout(guard, limit).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-        }
-
-        pub(crate) fn notify_one(&self) {
-            self.0.notify_one();
-        }
-
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
-        }
-    }
+    pub(crate) use super::lock::{Condvar, Mutex, MutexGuard};
 
     /// A full fence. ThreadSanitizer does not know fences; there it is a read-modify-write on one
     /// word that everybody shares, which orders at least as much.
@@ -106,11 +54,122 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
+    use std::sync::atomic::Ordering;
+
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence,
-    };
+    pub(crate) use loom::sync::atomic::fence;
     pub(crate) use loom::thread;
+
+    thread_local! {
+        static LOADS_CONFLICT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// Runs `act` with loads that loom takes for read-modify-writes, if `on`. A model's threads are
+    /// coroutines of the thread that runs it, so the setting is that model's own.
+    ///
+    /// Of the loads of an atomic, loom remembers the last one only, and forgets it at the next store: a
+    /// thread that loads before its CAS hides, by its own load, another thread's earlier load from that
+    /// CAS, and the other order is never tried (tokio-rs/loom issues 166 and 392). Read-modify-writes
+    /// conflict with each other, so each conflicts with the last one and no order is missed. But they
+    /// read the newest value only: what a stale value does, the other setting shows.
+    #[cfg(test)]
+    pub(crate) fn with_conflicting_loads<R>(on: bool, act: impl FnOnce() -> R) -> R {
+        struct Reset(bool);
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                LOADS_CONFLICT.set(self.0);
+            }
+        }
+        let _reset = Reset(LOADS_CONFLICT.replace(on));
+        act()
+    }
+
+    /// loom's atomics, with the loads described above. Such a load is a CAS that fails: it writes nothing,
+    /// and orders what the load would order. Where the value is the one it asks for (always possible for
+    /// a `bool`), it writes what stands there.
+    macro_rules! atomics {
+        ($($name:ident$(<$of:ident>)?: $value:ty, unlikely $unlikely:expr;)*) => {$(
+            #[derive(Debug)]
+            pub(crate) struct $name$(<$of>)?(loom::sync::atomic::$name$(<$of>)?);
+
+            impl$(<$of>)? $name$(<$of>)? {
+                #[track_caller]
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+                #[track_caller]
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    if LOADS_CONFLICT.get() {
+                        let unlikely = $unlikely;
+                        return match self.0.compare_exchange(unlikely, unlikely, order, order) {
+                            Ok(value) | Err(value) => value,
+                        };
+                    }
+                    self.0.load(order)
+                }
+                #[track_caller]
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    self.0.store(value, order);
+                }
+                #[track_caller]
+                pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                    self.0.swap(value, order)
+                }
+                #[track_caller]
+                pub(crate) fn compare_exchange(
+                    &self,
+                    old: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.0.compare_exchange(old, new, success, failure)
+                }
+                /// Never fails for no reason.
+                #[track_caller]
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    old: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.0.compare_exchange_weak(old, new, success, failure)
+                }
+            }
+        )*};
+    }
+
+    macro_rules! counters {
+        ($($name:ident: $value:ty;)*) => {$(
+            impl $name {
+                #[track_caller]
+                pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                    self.0.fetch_add(value, order)
+                }
+                #[track_caller]
+                pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                    self.0.fetch_sub(value, order)
+                }
+            }
+        )*};
+    }
+
+    atomics! {
+        AtomicBool: bool, unlikely false;
+        AtomicU16: u16, unlikely 0xDEAD;
+        AtomicU32: u32, unlikely 0xDEAD_BEEF;
+        AtomicU64: u64, unlikely 0xDEAD_BEEF_DEAD_BEEF;
+        AtomicUsize: usize, unlikely 0xDEAD_BEEF;
+        AtomicPtr<T>: *mut T, unlikely std::ptr::without_provenance_mut(0xDEAD_BEEF);
+    }
+
+    counters! {
+        AtomicU16: u16;
+        AtomicU32: u32;
+        AtomicU64: u64;
+        AtomicUsize: usize;
+    }
 
     #[derive(Debug)]
     pub(crate) struct Cell<T>(loom::cell::UnsafeCell<T>);
@@ -176,6 +235,6 @@ pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, 
 
 /// Atomics and locks for statics: always `std`'s. Nothing under proof may use them.
 pub(crate) mod fixed {
-    pub(crate) use std::sync::Mutex;
+    pub(crate) use super::lock::{Mutex, MutexGuard};
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 }

@@ -15,11 +15,11 @@
 //! The registry is filled before the host starts and never changes after: look-ups take no lock.
 
 #[cfg(not(loom))]
-pub mod blocking;
+pub(crate) mod blocking;
 #[cfg(not(loom))]
-pub mod clock;
+pub(crate) mod clock;
 #[cfg(not(loom))]
-pub mod process;
+pub(crate) mod process;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -201,12 +201,19 @@ impl Completer {
 #[cfg(not(loom))]
 impl Drop for Completer {
     fn drop(&mut self) {
-        // A handler that panics on the worker: the worker, who catches it, knows more to say.
-        if std::thread::panicking() && crate::worker::current().is_some() {
+        // The completer of a handler that panics: the worker, who catches it, knows more to say. Any other
+        // that a panic drops is abandoned like one that is dropped in peace.
+        if std::thread::panicking() && HANDLED.get() == Some(self.to) {
             return;
         }
         self.complete(Err(YieldError::Abandoned));
     }
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    /// The yield whose handler this thread is in.
+    static HANDLED: std::cell::Cell<Option<ReplyTo>> = const { std::cell::Cell::new(None) };
 }
 
 /// What a handler may know and do besides.
@@ -287,6 +294,25 @@ pub struct DuplicateCommand {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) handler: Arc<dyn Handler>,
+}
+
+#[cfg(not(loom))]
+impl Entry {
+    /// Runs the handler.
+    ///
+    /// # Errors
+    /// It panicked; if it had not completed before, somebody must.
+    pub(crate) fn handle(
+        &self,
+        cx: &HandlerContext<'_>,
+        input: Payload,
+        completer: Completer,
+    ) -> Result<(), ProcessError> {
+        HANDLED.set(Some(completer.reply_to()));
+        let handled = crate::process::contain(|| self.handler.handle(cx, input, completer));
+        HANDLED.set(None);
+        handled
+    }
 }
 
 /// The handlers of a host: an array for the system's numbers, a map above.

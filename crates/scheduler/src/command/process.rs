@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry, YieldError};
-use crate::process::{Place, Process, SpawnError, SpawnOptions, spawn_process};
-use crate::route::links;
+use crate::process::{Place, Process, SendError, SpawnError, SpawnOptions, spawn_process};
+use crate::route::{self, links};
 use crate::route::relay::{self, Package};
 use crate::{Payload, Pid};
 
@@ -156,10 +156,6 @@ fn answer_at_once<C: Command>(
     }
 }
 
-fn ended(pid: Pid) -> YieldError {
-    YieldError::Send(crate::SendError::Closed(pid))
-}
-
 pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
     let done = || Ok(Payload::empty());
     registry.add(
@@ -182,7 +178,8 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
         "process.terminate",
         Arc::new(answer_at_once(
             move |_, Terminate { pid, reason }| {
-                if links::kill(pid.local(), reason) { done() } else { Err(ended(pid)) }
+                route::kill(pid, reason)?;
+                done()
             },
         )),
     )?;
@@ -190,13 +187,17 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
         Cancel::ID,
         "process.cancel",
         Arc::new(answer_at_once(move |_, Cancel { pid, reason, deadline }| {
-            if links::cancel(pid.local(), reason, deadline) { done() } else { Err(ended(pid)) }
+            route::cancel(pid, reason, deadline)?;
+            done()
         })),
     )?;
     registry.add(
         Monitor::ID,
         "process.monitor",
         Arc::new(answer_at_once(move |cx, Monitor { pid }| {
+            if pid.node() != 0 {
+                return Err(SendError::OtherNode(pid).into());
+            }
             links::monitor(cx.pid(), pid);
             done()
         })),
@@ -213,6 +214,7 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
         Link::ID,
         "process.link",
         Arc::new(answer_at_once(move |cx, Link { pid }| {
+            relay::check_alive(pid)?;
             links::link(cx.pid(), pid)?;
             done()
         })),

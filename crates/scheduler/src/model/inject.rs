@@ -6,27 +6,23 @@ use super::{ModelInfo, a_fenced_look_or_the_pusher_sees, check};
 use crate::queues::Item;
 use crate::queues::inject::{Full, Inject};
 use crate::queues::testing::Slots;
-use crate::sync::{AtomicU32, Relaxed, thread};
+use crate::sync::thread;
 
 struct Shared<const MAX: u32> {
     inject: Inject<MAX>,
     slots: Slots,
-    /// Lets loom try every order of the acts, see `model`.
-    turn: AtomicU32,
 }
 
 impl<const MAX: u32> Shared<MAX> {
     fn new(items: u32) -> Arc<Self> {
-        Arc::new(Self { inject: Inject::new(), slots: Slots::new(items), turn: AtomicU32::new(0) })
+        Arc::new(Self { inject: Inject::new(), slots: Slots::new(items) })
     }
 
     fn push(&self, item: Item) -> Result<bool, Full> {
-        self.turn.fetch_add(1, Relaxed);
         self.inject.push(self.slots.put(item), &self.slots)
     }
 
     fn take_all(&self) -> Vec<Item> {
-        self.turn.fetch_add(1, Relaxed);
         let mut items = Vec::new();
         let count = self.inject.take_all(&self.slots, |item| {
             self.slots.take(item);

@@ -4,29 +4,36 @@
 //! `cargo xtask models` collects their lines. A negative control is a `should_panic` test that names
 //! its message: it shows that the model beside it can fail.
 //!
-//! What loom cannot show:
+//! Each model is run twice:
 //!
-//! - It runs a load after the stores that it may read, so it never lets a load return a store from
+//! 1. *As it is* (`executions`): a load may return any value that the memory model allows, so a missing
+//!    Release, Acquire or fence shows. But loom 0.7.3 does not try every order of acts: of the loads of
+//!    an atomic it remembers the last one only, and code that loads before its CAS hides others' loads
+//!    from itself.
+//! 2. *With loads that conflict* (`interleavings`): every order of acts within the bound is tried, and
+//!    each load returns the newest value; see `sync::with_conflicting_loads`.
+//!
+//! `complete=yes` says that loom came to the end of both.
+//!
+//! What neither can show:
+//!
+//! - loom runs a load after the stores that it may read, so it never lets a load return a store from
 //!   its future (load buffering). Where a proof rests on that, the file of the structure says so.
-//! - It weakens SeqCst loads and stores: store-then-look protocols use fences or read-modify-writes.
-//! - Of the loads of an atomic, loom 0.7.3 remembers the last one only. A thread that loads and then
-//!   stores hides, by its own load, an earlier load of another thread from its store, and the order
-//!   "store, then that other load" is never tried (tokio-rs/loom issues 166 and 392). So
-//!   `complete=yes` says that loom had nothing left to try, not that it tried all. The models of
-//!   `queues` were also run on a loom that remembers every load since the last store, and hold
-//!   there. Where it would make a model blind, each act first takes its turn at a counter, by a
-//!   Relaxed read-modify-write: that orders the acts in every way and publishes nothing.
+//! - A stale value in an order of acts that only the second run tries.
+//! - loom weakens SeqCst loads and stores: store-then-look protocols use fences or read-modify-writes.
+//! - A wait with a limit ends by a notification only: loom has no clock.
 
 mod deque;
 mod fifo;
 mod global;
 mod inject;
+mod next;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::sync::{AtomicU32, Relaxed, SeqCst, fence, thread};
+use crate::sync::{AtomicU32, Relaxed, SeqCst, fence, thread, with_conflicting_loads};
 
 /// Executions between two looks at the limits of `LOOM_MAX_DURATION` and `LOOM_MAX_PERMUTATIONS`.
 const LOOK_INTERVAL: usize = 1_000;
@@ -42,8 +49,36 @@ pub(crate) struct ModelInfo {
     pub(crate) preemption_bound: Option<usize>,
 }
 
-/// Runs `model` in every interleaving and prints one line on how far that went.
+/// Runs `model` twice, as the top of this file says, and prints one line on how far that went.
 pub(crate) fn check(info: ModelInfo, model: impl Fn() + Sync + Send + 'static) {
+    let start = Instant::now();
+    let model = Arc::new(model);
+    let stale = explore(&info, Arc::clone(&model), false);
+    let newest = explore(&info, model, true);
+    println!(
+        "model {} threads={} ops=\"{}\" bound={} executions={} interleavings={} complete={} ms={}",
+        info.name,
+        info.threads,
+        info.operations,
+        stale.bound.map_or_else(|| "none".to_owned(), |bound| bound.to_string()),
+        stale.executions,
+        newest.executions,
+        if stale.is_complete && newest.is_complete { "yes" } else { "no" },
+        start.elapsed().as_millis(),
+    );
+}
+
+struct Explored {
+    executions: usize,
+    bound: Option<usize>,
+    is_complete: bool,
+}
+
+fn explore(
+    info: &ModelInfo,
+    model: Arc<impl Fn() + Sync + Send + 'static>,
+    conflicting_loads: bool,
+) -> Explored {
     let mut builder = loom::model::Builder::new();
     builder.checkpoint_interval = LOOK_INTERVAL;
     builder.preemption_bound = info.preemption_bound.or(builder.preemption_bound);
@@ -54,24 +89,17 @@ pub(crate) fn check(info: ModelInfo, model: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
     let start = Instant::now();
-    builder.check(move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-        model();
+    with_conflicting_loads(conflicting_loads, || {
+        builder.check(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
     });
-    let elapsed = start.elapsed();
     let executions = executions.load(Ordering::Relaxed);
     let is_at_a_look = (executions + 1) % LOOK_INTERVAL == 0;
     let is_over = max_executions.is_some_and(|max| executions + 1 >= max)
-        || max_duration.is_some_and(|max| elapsed >= max);
-    println!(
-        "model {} threads={} ops=\"{}\" bound={} executions={executions} complete={} ms={}",
-        info.name,
-        info.threads,
-        info.operations,
-        bound.map_or_else(|| "none".to_owned(), |bound| bound.to_string()),
-        if is_at_a_look && is_over { "no" } else { "yes" },
-        elapsed.as_millis(),
-    );
+        || max_duration.is_some_and(|max| start.elapsed() >= max);
+    Explored { executions, bound, is_complete: !(is_at_a_look && is_over) }
 }
 
 /// The rule for who parks and who pushes (see `queues`), for one queue: of a push and a look with

@@ -257,9 +257,9 @@ impl Accounts {
         })
     }
 
-    /// Accounts that are open, for tests of what ends leave behind.
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    /// Slots whose accounts are open, for tests of what ends leave behind.
+    pub(crate) fn open(&self) -> Vec<u32> {
+        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
 }
 
@@ -277,6 +277,7 @@ mod program {
     use crate::process::message::{self, Extension, KIND_MESSAGE, Message, RESERVED};
     use crate::process::slot::{Bind, Refused, Slot, Word};
     use crate::process::{SendError, Topic};
+    use crate::sync::Relaxed;
     use crate::worker::with_magazines;
     use crate::{LocalPid, Payload, Pid, route};
 
@@ -382,8 +383,9 @@ mod program {
         ACCOUNTS.topics(pid.slot())
     }
 
-    /// Accounts open in the whole program.
-    pub(crate) fn accounts() -> usize {
-        ACCOUNTS.len()
+    /// Accounts open for processes of a host.
+    pub(crate) fn accounts_of(host: u16) -> usize {
+        let open = ACCOUNTS.open();
+        open.iter().filter(|number| crate::memory::slot(**number).host.load(Relaxed) == host).count()
     }
 }

@@ -35,7 +35,7 @@
 use crate::sync::{AtomicU32, Relaxed};
 
 /// At most this many cells are turned round in one turn of a process.
-pub(crate) const TURN_ROUND_MAX: u32 = 4096;
+pub(crate) const TURN_ROUND_MAX: u32 = 1 << 15;
 
 /// In `depth`: the cell is a full one, with sender and topic.
 pub(crate) const FULL: u32 = 1 << 31;
@@ -47,16 +47,15 @@ pub(crate) trait Cells {
     /// How many messages the list has from this one on; and [`FULL`].
     fn depth(&self, cell: u32) -> &AtomicU32;
 
-    /// Prepares `cell` to be pushed on top of `head`.
+    /// Prepares `cell`, which is [`FULL`] or not, to be pushed on top of `head`.
     #[inline(always)]
-    fn link(&self, cell: u32, head: u32) {
+    fn link(&self, cell: u32, kind: u32, head: u32) {
         // Relaxed, here and below: links travel with the word's Release and Acquire. Only `depth` of
         // `head` may be read while its owner uses the cell anew; then the push's CAS fails, or the
         // number is off by what happened meanwhile.
         self.next(cell).store(head, Relaxed);
-        let depth = if head == 0 { 1 } else { (self.depth(head).load(Relaxed) & !FULL).saturating_add(1) };
-        let kind = self.depth(cell).load(Relaxed) & FULL;
-        self.depth(cell).store(kind | depth & !FULL, Relaxed);
+        let below = if head == 0 { 0 } else { self.depth(head).load(Relaxed) & !FULL };
+        self.depth(cell).store(kind | (below + 1) & !FULL, Relaxed);
     }
 
     /// Messages in the list from `cell` on.

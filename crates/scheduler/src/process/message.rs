@@ -147,7 +147,8 @@ impl Message {
         }
     }
 
-    /// The process that sent it; `None`: a thread did, or a sender that left its name out.
+    /// The process that sent it; `None`: a thread did, or a sender that left its name out. A thread that
+    /// asks has an address too, which takes the answer and nothing else.
     #[must_use]
     pub fn sender(&self) -> Option<LocalPid> {
         self.sender
@@ -202,9 +203,9 @@ impl Message {
         self.take_reply().is_some_and(|to| route::complete(to, Ok(answer)))
     }
 
-    /// Takes the right to answer, to use it later. `None`: nobody waits.
+    /// Takes the right to answer. `None`: nobody waits. (Who answers later keeps the message.)
     #[must_use]
-    pub fn take_reply(&mut self) -> Option<ReplyTo> {
+    pub(crate) fn take_reply(&mut self) -> Option<ReplyTo> {
         if self.flags & REQUEST == 0 {
             return None;
         }

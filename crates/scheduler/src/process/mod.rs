@@ -145,17 +145,19 @@ impl InitContext {
     }
 }
 
-/// A failure of a process, for people: a text, and the error it came from, if any.
+/// A failure of a process, for people: a text, and the error it came from, if any. One pointer.
 #[derive(Clone)]
-pub struct ProcessError {
-    text: Arc<str>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+pub struct ProcessError(Arc<Failure>);
+
+struct Failure {
+    text: Box<str>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl ProcessError {
     /// A failure that has only a text.
     pub fn new(text: impl fmt::Display) -> Self {
-        Self { text: text.to_string().into(), source: None }
+        Self(Arc::new(Failure { text: text.to_string().into(), source: None }))
     }
 
     /// "This type has no such method", for `init`.
@@ -167,31 +169,31 @@ impl ProcessError {
     /// The text.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// The error it came from.
     #[must_use]
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.source.as_deref()
+        self.0.source.as_deref()
     }
 }
 
 impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.text())
     }
 }
 
 impl fmt::Debug for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ProcessError({:?})", &*self.text)
+        write!(f, "ProcessError({:?})", self.text())
     }
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProcessError {
     fn from(error: E) -> Self {
-        Self { text: error.to_string().into(), source: Some(Arc::new(error)) }
+        Self(Arc::new(Failure { text: error.to_string().into(), source: Some(Box::new(error)) }))
     }
 }
 
@@ -215,7 +217,7 @@ pub enum ExitReason {
     Linked {
         /// Which one.
         partner: Pid,
-        /// Why that one ended.
+        /// Why the first one crashed, from which the crash came along links; never itself `Linked`.
         reason: Arc<ExitReason>,
     },
     /// There was no such process any more when the monitor or link was to be set.
@@ -239,7 +241,9 @@ impl fmt::Display for ExitReason {
             ExitReason::InitFailed(error) => write!(f, "init failed: {error}"),
             ExitReason::Killed(why) => write!(f, "killed: {why}"),
             ExitReason::Shutdown => f.write_str("shutdown"),
-            ExitReason::Linked { partner, reason } => write!(f, "linked process {partner} {reason}"),
+            ExitReason::Linked { partner, reason } => {
+                write!(f, "taken down by linked process {partner}; first cause: {reason}")
+            }
             ExitReason::NoProcess => f.write_str("no such process"),
         }
     }
@@ -293,7 +297,7 @@ impl Topic {
     /// names are kept for ever, so they are words of the program, not of its users.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let mut names = TOPICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut names = TOPICS.lock();
         if names.is_empty() {
             names.push("default".into());
         }
@@ -308,7 +312,7 @@ impl Topic {
     /// Its name.
     #[must_use]
     pub fn name(self) -> Arc<str> {
-        let names = TOPICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let names = TOPICS.lock();
         names.get(self.0 as usize).cloned().unwrap_or_else(|| "default".into())
     }
 }

@@ -22,6 +22,7 @@
 //! | from | to | who | how |
 //! | --- | --- | --- | --- |
 //! | `FREE` | `READY` | the spawner, alone with a slot from a free list | [`Slot::publish`] (store) |
+//! | `FREE` | `RUNNING` | the same, if tables must name the process before it runs | [`Slot::publish_held`] (store) |
 //! | `IDLE`, `BLOCKED` | `READY` | a sender, waker or killer; it alone must queue the process | CAS |
 //! | `READY` | `RUNNING` | the worker that took it from a run queue; takes the messages | CAS |
 //! | `RUNNING` | `IDLE`, `BLOCKED` | the same worker, only if no message, wake or kill came | CAS |
@@ -69,7 +70,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::process::event_queue::Cells;
+use crate::process::event_queue::{Cells, FULL};
 use crate::process::table::{Cold, ProcessTable};
 use crate::sync::{AcqRel, Acquire, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Cell, Relaxed, Release};
 
@@ -324,6 +325,13 @@ impl Slot {
         self.word.store(u64::from(generation) << GENERATION_SHIFT | state, Release);
     }
 
+    /// Makes a prepared slot a live process that its spawner still holds, as a runner holds one: nobody else
+    /// queues it till [`Slot::requeue`], so that tables can name it first.
+    pub(crate) fn publish_held(&self, generation: u32) {
+        // Release: as in `publish`.
+        self.word.store(u64::from(generation) << GENERATION_SHIFT | RUNNING, Release);
+    }
+
     /// Is the word still within the life or generation that `bind` names? `Err` says why not.
     #[inline(always)]
     fn admit(&self, word: Word, bind: Bind) -> Result<(), Refused> {
@@ -364,6 +372,7 @@ impl Slot {
         gate: Gate,
     ) -> Result<After, Refused> {
         debug_assert_ne!(cell, 0);
+        let kind = cells.depth(cell).load(Relaxed) & FULL;
         let mut word = self.word();
         loop {
             self.admit(word, bind)?;
@@ -371,7 +380,7 @@ impl Slot {
                 return Err(Refused::Overflow);
             }
             let head = word.head();
-            cells.link(cell, head);
+            cells.link(cell, kind, head);
             let mut new = word.woken().with_head(cell);
             if gate == Gate::Close {
                 new.0 |= OVERFLOW;

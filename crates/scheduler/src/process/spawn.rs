@@ -12,6 +12,7 @@ use crate::process::slot::Slot;
 use crate::process::table::{Cold, ProcessTable, ReplyTo, Start, lies_inline};
 use crate::process::{InitContext, Process, ProcessError, Status, StepOutput, Turn};
 use crate::route::host::{Engine, Hub};
+use crate::route::names::{Hold, Supervised};
 use crate::sync::Relaxed;
 use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid, clock};
@@ -74,7 +75,7 @@ pub struct SpawnOptions {
     pub(crate) name: Option<String>,
     pub(crate) linked: bool,
     pub(crate) monitored: bool,
-    pub(crate) supervised: bool,
+    pub(crate) supervised: Option<Hold>,
     pub(crate) result_to: Option<ReplyTo>,
 }
 
@@ -121,9 +122,10 @@ impl SpawnOptions {
         self
     }
 
-    /// What its mailbox still holds when it crashes waits, with the name, for a successor.
-    pub(crate) fn supervised(mut self) -> Self {
-        self.supervised = true;
+    /// What its mailbox still holds at its end waits, with the name, for a successor, which the spawning
+    /// process will make.
+    pub(crate) fn supervised(mut self, hold: Hold) -> Self {
+        self.supervised = Some(hold);
         self
     }
 
@@ -151,7 +153,7 @@ impl<P: Process> TableFor<P> {
         inline: lies_inline(Layout::new::<P>()),
         type_name: std::any::type_name::<P>,
         methods: P::methods,
-        starts: true,
+        survives_panics: false,
     };
 
     unsafe fn step(body: *mut u8, turn: &mut Turn<'_>) -> Result<(), ProcessError> {
@@ -197,16 +199,23 @@ impl<F: FnOnce(&mut StepOutput<'_>) + Send + 'static> OnceTable<F> {
         inline: lies_inline(Layout::new::<F>()),
         type_name: std::any::type_name::<F>,
         methods: || &[],
-        starts: true,
+        survives_panics: false,
     };
 
     unsafe fn step(body: *mut u8, turn: &mut Turn<'_>) -> Result<(), ProcessError> {
-        // The body is used up from here on, also when the closure panics.
-        turn.out.status = Status::Consumed;
+        // The body is used up from here on, also when the closure panics, and whatever status it sets.
+        struct UsedUp<'a, 'b>(&'a mut Turn<'b>);
+        impl Drop for UsedUp<'_, '_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                self.0.out.status = Status::Consumed;
+            }
+        }
+        let used_up = UsedUp(turn);
         // SAFETY: the caller runs a process of this type, whose body lies there; `Consumed` keeps it from
         // being dropped or stepped again.
         let act = unsafe { body.cast::<F>().read() };
-        act(&mut turn.out);
+        act(&mut used_up.0.out);
         Ok(())
     }
 }
@@ -387,8 +396,8 @@ pub(crate) fn create<P>(
     Ok(pid)
 }
 
-/// The rest of [`create`] for a process with a name, a link, a monitor, or hooks: it is published as
-/// waiting, so that tables can name it, and queued when all is set.
+/// The rest of [`create`] for a process with a name, a link, a monitor, or hooks: it is published as held
+/// by this thread, so that tables can name it though nobody can run it yet, and queued when all is set.
 #[cold]
 fn create_specially(
     place: Place<'_>,
@@ -415,16 +424,19 @@ fn create_specially(
         undo(place, slot, pid.slot(), table);
         return Err(SpawnError::Refused(error));
     }
+    let parent = parent.map(|parent| Pid::new(0, engine.hub.id, parent));
     let born = engine.hub.enqueue_special(engine, place, pid.slot(), || {
         let publish = |held| {
             // What waited for the name comes first: it is the newborn's inbox.
             slot.inbox.store(held, Relaxed);
-            slot.publish(pid.generation(), Some(crate::process::slot::Wait::Idle));
+            slot.publish_held(pid.generation());
         };
         match options.and_then(|options| options.name.as_deref()) {
             None => publish(0),
             Some(name) => {
-                let supervised = options.is_some_and(|options| options.supervised);
+                let supervised = parent
+                    .zip(options.and_then(|options| options.supervised))
+                    .map(|(by, hold)| Supervised { by, hold });
                 engine
                     .names
                     .claim_for_birth(name, full, supervised, publish)
@@ -435,9 +447,8 @@ fn create_specially(
             crate::route::links::await_result(pid, to);
         }
         if let (Some(parent), Some(options)) = (parent, options) {
-            let parent = Pid::new(0, engine.hub.id, parent);
             if options.linked {
-                crate::route::links::link(parent, full).expect("the parent runs, the child was just made");
+                crate::route::links::link(parent, full).expect("the parent runs, the child is held here");
             }
             if options.monitored {
                 crate::route::links::monitor(parent, full);

@@ -19,8 +19,8 @@ pub(crate) struct ProcessTable {
     pub(crate) type_name: fn() -> &'static str,
     /// The methods that `spawn` accepts; empty: `init` decides.
     pub(crate) methods: fn() -> &'static [&'static str],
-    /// A first turn is owed even without a message.
-    pub(crate) starts: bool,
+    /// A panic in `step` fails what was being handled, and the process goes on.
+    pub(crate) survives_panics: bool,
 }
 
 impl ProcessTable {

@@ -1,5 +1,6 @@
 //! One turn of a process: the events it takes and what it hands out.
 
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use crate::command::{Command, CommandRequest, Pending, YieldError};
@@ -9,6 +10,7 @@ use crate::process::message::{self, Cancel, Event, Exit, Message};
 use crate::process::slot::Slot;
 use crate::process::table::{Cold, ReplyTo};
 use crate::process::{Process, SendError, SpawnError, SpawnOptions, Tag, Topic};
+use crate::route::names::NameError;
 use crate::route::relay::{self, Package};
 use crate::sync::Relaxed;
 use crate::worker::Worker;
@@ -109,16 +111,25 @@ impl Iterator for Events<'_> {
 }
 
 /// How a turn ends.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub(crate) enum Status {
-    #[default]
     Idle,
     Wait,
     Continue,
-    Done(Payload),
-    Upgrade(Box<Upgrade>),
+    /// With the result in the output's `ending`, if it is more than `()`.
+    Done,
+    /// To the new body in the output's `ending`.
+    Upgrade,
     /// Done, and the body has been used up by the turn.
     Consumed,
+}
+
+/// What few turns leave behind.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Result(Payload),
+    Upgrade(Upgrade),
 }
 
 /// A new body for a process.
@@ -140,6 +151,8 @@ pub struct StepOutput<'a> {
     pub(crate) slot: &'static Slot,
     pub(crate) pid: LocalPid,
     pub(crate) status: Status,
+    /// Taken out by the worker, at the end of each turn: no drop glue on its way.
+    pub(crate) ending: ManuallyDrop<Option<Box<Ending>>>,
 }
 
 impl StepOutput<'_> {
@@ -171,6 +184,74 @@ impl StepOutput<'_> {
     pub fn send_on<T: Send + 'static>(&mut self, to: Pid, topic: Topic, content: T) -> Result<(), SendError> {
         let message = Message::new(Payload::new(content), Some(self.pid), topic, message::KIND_MESSAGE);
         relay::send_message(to, message)
+    }
+
+    /// Sends a message now to whoever has the name; see [`crate::Scheduler::send_named`].
+    ///
+    /// # Errors
+    /// [`NameError`]; the message is dropped.
+    pub fn send_named<T: Send + 'static>(&mut self, name: &str, content: T) -> Result<(), NameError> {
+        let message = Message::new(Payload::new(content), Some(self.pid), Topic::DEFAULT, message::KIND_MESSAGE);
+        self.worker.engine().names.send(name, message)
+    }
+
+    /// The process of that name.
+    #[must_use]
+    pub fn lookup(&self, name: &str) -> Option<Pid> {
+        self.worker.engine().names.lookup(name)
+    }
+
+    /// Gives a process, usually this one, a name.
+    ///
+    /// # Errors
+    /// [`NameError`]: taken, or the process has ended.
+    pub fn register(&mut self, name: &str, pid: Pid) -> Result<(), NameError> {
+        self.worker.engine().names.register(name, pid)
+    }
+
+    /// From now on this process hears of the end of another, once ([`Event::Exit`]); at once if it has ended.
+    pub fn monitor(&mut self, pid: Pid) {
+        if pid.node() != 0 {
+            let reason = std::sync::Arc::new(crate::ExitReason::NoProcess);
+            return route::links::tell(self.pid, pid, reason, message::ExitBy::Monitor);
+        }
+        route::links::monitor(self.self_pid(), pid);
+    }
+
+    /// Takes a monitor away. An event that is on its way still comes.
+    pub fn unmonitor(&mut self, pid: Pid) {
+        route::links::unmonitor(self.self_pid(), pid);
+    }
+
+    /// Links this process to another: the crash of one takes the other down, unless it traps exits. To
+    /// itself: nothing.
+    ///
+    /// # Errors
+    /// [`SendError::NotFound`], [`SendError::Closed`], [`SendError::OtherNode`].
+    pub fn link(&mut self, pid: Pid) -> Result<(), SendError> {
+        relay::check_alive(pid)?;
+        route::links::link(self.self_pid(), pid)
+    }
+
+    /// Takes a link away.
+    pub fn unlink(&mut self, pid: Pid) {
+        route::links::unlink(self.self_pid(), pid);
+    }
+
+    /// Ends a process, at its next turn or after the present one; see [`crate::Scheduler::kill`].
+    ///
+    /// # Errors
+    /// [`SendError::NotFound`], [`SendError::Closed`], [`SendError::OtherNode`].
+    pub fn kill(&mut self, pid: Pid, reason: &str) -> Result<(), SendError> {
+        route::kill(pid, reason.into())
+    }
+
+    /// Asks a process to end; see [`crate::Scheduler::cancel`].
+    ///
+    /// # Errors
+    /// [`SendError::NotFound`], [`SendError::Closed`], [`SendError::OtherNode`].
+    pub fn cancel(&mut self, pid: Pid, reason: &str, deadline: Option<Duration>) -> Result<(), SendError> {
+        route::cancel(pid, reason.into(), deadline)
     }
 
     /// Sends a package now; its sender is this process.
@@ -238,8 +319,24 @@ impl StepOutput<'_> {
             relay::send_message(to, message).map_err(YieldError::Send)
         });
         if let Err(error) = sent {
-            route::complete(reply, Err(error));
+            // The request was dropped, and may have said "no reply" to this number already: the true error
+            // comes under a new one.
+            if let Some(reply) = self.renumber(reply) {
+                route::complete(reply, Err(error));
+            }
         }
+    }
+
+    /// Gives a yield that is out a new number; its timeout, if any, is taken away.
+    fn renumber(&mut self, reply: ReplyTo) -> Option<ReplyTo> {
+        let cold = self.cold();
+        let place = cold.pending.iter().position(|pending| pending.seq == reply.seq)?;
+        cold.last_seq = cold.last_seq.wrapping_add(1);
+        let seq = cold.last_seq;
+        let old = cold.pending[place];
+        cold.pending[place] = Pending { seq, timer: None, ..old };
+        self.worker.forget_timer(&old);
+        Some(ReplyTo { seq, ..reply })
     }
 
     /// Notes a yield as out and gives its number.
@@ -282,6 +379,11 @@ impl StepOutput<'_> {
         self.worker.reset_queue(self.slot, self.pid)
     }
 
+    fn set_ending(&mut self, ending: Ending) {
+        // The one before, if any, is dropped.
+        *self.ending = Some(Box::new(ending));
+    }
+
     /// Ready again at once, behind the others of this worker.
     pub fn continue_soon(&mut self) {
         self.status = Status::Continue;
@@ -299,17 +401,16 @@ impl StepOutput<'_> {
 
     /// The process ends well, with this result.
     pub fn done<T: Send + 'static>(&mut self, result: T) {
-        self.status = Status::Done(Payload::new(result));
+        self.status = Status::Done;
+        self.set_ending(Ending::Result(Payload::new(result)));
     }
 
     /// The old body is closed and dropped, the new one goes on under the same PID, with the same mailbox,
     /// links and monitors: first its `init` with this method, then its steps.
     pub fn upgrade<P: Process>(&mut self, process: P, method: &str, input: Payload) {
-        self.status = Status::Upgrade(Box::new(Upgrade {
-            process: Box::new(process),
-            method: method.to_owned(),
-            input,
-        }));
+        self.status = Status::Upgrade;
+        let process = Box::new(process);
+        self.set_ending(Ending::Upgrade(Upgrade { process, method: method.to_owned(), input }));
     }
 }
 

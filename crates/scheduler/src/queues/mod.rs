@@ -2,6 +2,7 @@
 //!
 //! | queue | puts in | takes out | order | full |
 //! | --- | --- | --- | --- | --- |
+//! | [`next`] | its owner | owner; a thief, if it is stuck | one place | gives what it displaces |
 //! | [`deque`] | its owner | owner at the young end; anyone at the old end | LIFO / FIFO | caller spills the old half |
 //! | [`fifo`] | its owner | anyone, at the old end | FIFO | caller spills the old half |
 //! | [`inject`] | anyone | anyone, everything at once | FIFO | caller goes to the global queue |
@@ -23,6 +24,7 @@ pub(crate) mod deque;
 pub(crate) mod fifo;
 pub(crate) mod global;
 pub(crate) mod inject;
+pub(crate) mod next;
 
 use crate::sync::AtomicU32;
 

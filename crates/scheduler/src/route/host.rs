@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
 use crate::memory::{self, InMemory};
-use crate::process::slot::{After, Bind, GENERATION_MAX};
+use crate::process::slot::GENERATION_MAX;
+use crate::process::message::{KIND_MESSAGE, Message};
 use crate::process::{
-    ExitReason, OnceTable, Place, Process, ProcessError, SpawnError, SpawnOptions, StepOutput, create,
-    spawn_process,
+    ExitReason, OnceTable, Place, Process, ProcessError, SendError, SpawnError, SpawnOptions, StepOutput, Topic,
+    create, spawn_process,
 };
 use crate::queues::global::Global;
 use crate::route::names::Names;
@@ -74,7 +75,7 @@ pub(crate) fn hub(id: u16) -> &'static Hub {
 impl Hub {
     /// A hub with that many workers, used or new.
     fn take(workers: usize) -> Result<&'static Hub, StartError> {
-        let mut free = FREE_HUBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut free = FREE_HUBS.lock();
         if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
             let hub = free.0.swap_remove(place);
             hub.outside_births.store(0, Relaxed);
@@ -107,7 +108,7 @@ impl Hub {
 
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
     fn give_back(&'static self) {
-        FREE_HUBS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).0.push(self);
+        FREE_HUBS.lock().0.push(self);
     }
 
     #[inline]
@@ -168,7 +169,8 @@ impl Hub {
         Ok(())
     }
 
-    /// As [`Self::enqueue_birth`] for a process that `publish` leaves waiting: it is woken afterwards.
+    /// As [`Self::enqueue_birth`] for a process that `publish` leaves held by this thread: it is queued
+    /// afterwards.
     pub(crate) fn enqueue_special(
         &self,
         _engine: &Engine,
@@ -189,15 +191,13 @@ impl Hub {
                 }
             }
         }
-        let slot = memory::slot(number);
-        if let Ok(After::Queue) = slot.wake(Bind::Life(slot.first())) {
-            match place {
-                Place::Worker(worker, _) => worker.queue_spawned(number),
-                Place::Outside(_) => {
-                    self.global.push(number, &InMemory);
-                    if !self.wake_one(None) {
-                        self.watch.ensure_awake();
-                    }
+        memory::slot(number).requeue();
+        match place {
+            Place::Worker(worker, _) => worker.queue_spawned(number),
+            Place::Outside(_) => {
+                self.global.push(number, &InMemory);
+                if !self.wake_one(None) {
+                    self.watch.ensure_awake();
                 }
             }
         }
@@ -689,6 +689,43 @@ impl Scheduler {
     /// [`crate::NameError`]: taken, or the process has ended.
     pub fn register(&self, name: &str, pid: Pid) -> Result<(), crate::NameError> {
         self.engine.names.register(name, pid)
+    }
+
+    /// Sends a message to whoever has the name. While a supervisor holds the name for the successor of one
+    /// that crashed, the message waits for that successor; if there will be none, it is dropped and counted.
+    ///
+    /// # Errors
+    /// [`crate::NameError`]; the message is dropped.
+    pub fn send_named<T: Send + 'static>(&self, name: &str, content: T) -> Result<(), crate::NameError> {
+        let message = Message::new(Payload::new(content), None, Topic::DEFAULT, KIND_MESSAGE);
+        self.engine.names.send(name, message)
+    }
+
+    /// Ends a process of this program, at its next turn or after the present one; its stop hook runs, on a
+    /// worker. Its monitors see [`crate::ExitReason::Killed`] with this reason, or with an earlier one.
+    ///
+    /// # Errors
+    /// [`SendError::NotFound`], [`SendError::Closed`] (it has ended), [`SendError::OtherNode`].
+    pub fn kill(&self, pid: Pid, reason: &str) -> Result<(), SendError> {
+        crate::route::kill(pid, reason.into())
+    }
+
+    /// Asks a process of this program to end, by [`crate::Event::Cancel`], and ends it at the deadline if it
+    /// has not ended by then. Without a deadline it may take as long as it likes. Of several deadlines the
+    /// earliest counts.
+    ///
+    /// # Errors
+    /// [`SendError::NotFound`], [`SendError::Closed`] (it has ended), [`SendError::OtherNode`].
+    pub fn cancel(&self, pid: Pid, reason: &str, deadline: Option<Duration>) -> Result<(), SendError> {
+        crate::route::cancel(pid, reason.into(), deadline)
+    }
+
+    /// What the host's processes have registered with others and not taken back; for tests of what the dead
+    /// leave behind.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn registrations(&self) -> crate::stats::Registrations {
+        crate::stats::Registrations::of(&self.engine)
     }
 
     /// Takes a name away; the process lives on. `true`: there was one.

@@ -7,7 +7,10 @@
 //! process ended and answers at once. No two shards are locked at a time, and no user code runs under one.
 //!
 //! An end removes what the process had left with others (its monitors of them, their links to it), so a
-//! long-lived process does not collect the dead.
+//! long-lived process does not collect the dead, at a cost that does not grow with their number.
+//!
+//! A crash travels along links by kill bits, not by calls, and the reason that travels names the process
+//! that crashed first ([`ExitReason::Linked`] never nests): no chain of links, however long, costs stack.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,14 +26,68 @@ use crate::sync::{Mutex, Relaxed};
 use crate::worker::timers::TimerAction;
 use crate::{LocalPid, Payload, Pid, clock, memory, route};
 
+/// A set of processes: a list, with an index once it is long.
+#[derive(Default)]
+struct Pids {
+    list: Vec<LocalPid>,
+    places: HashMap<LocalPid, usize>,
+}
+
+impl Pids {
+    /// Up to so many are looked for one by one.
+    const SHORT: usize = 16;
+
+    fn place(&self, pid: LocalPid) -> Option<usize> {
+        if self.places.is_empty() {
+            self.list.iter().position(|known| *known == pid)
+        } else {
+            self.places.get(&pid).copied()
+        }
+    }
+
+    fn insert(&mut self, pid: LocalPid) {
+        if self.place(pid).is_some() {
+            return;
+        }
+        self.list.push(pid);
+        if !self.places.is_empty() {
+            self.places.insert(pid, self.list.len() - 1);
+        } else if self.list.len() > Self::SHORT {
+            self.places = self.list.iter().enumerate().map(|(place, pid)| (*pid, place)).collect();
+        }
+    }
+
+    fn remove(&mut self, pid: LocalPid) {
+        let Some(place) = self.place(pid) else {
+            return;
+        };
+        self.list.swap_remove(place);
+        if !self.places.is_empty() {
+            self.places.remove(&pid);
+            if let Some(moved) = self.list.get(place) {
+                self.places.insert(*moved, place);
+            }
+            if self.list.len() <= Self::SHORT / 2 {
+                // Back to a short list, memory included: the crowd of yesterday is not kept.
+                self.places = HashMap::new();
+                self.list.shrink_to(Self::SHORT);
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Watched {
     first: u32,
     /// Who monitors it.
-    monitors: Vec<LocalPid>,
+    monitors: Pids,
     /// Whom it monitors.
-    monitoring: Vec<LocalPid>,
-    links: Vec<LocalPid>,
+    monitoring: Pids,
+    links: Pids,
+    /// Threads that wait for its end.
+    joiners: Vec<ReplyTo>,
+    /// Somebody has asked it to stop by [`stop`].
+    is_stopping: bool,
     traps_exits: bool,
     /// Why it is to be ended; the first reason counts.
     kill_reason: Option<ExitReason>,
@@ -51,6 +108,10 @@ fn shard(pid: LocalPid) -> &'static Mutex<HashMap<u32, Watched>> {
 /// Runs `act` on the entry of a live process, made if need be. `None`: it has ended, or never was.
 fn with<R>(pid: LocalPid, act: impl FnOnce(&mut Watched) -> R) -> Option<R> {
     let slot = memory::find_slot(pid.slot())?;
+    if slot.host.load(Relaxed) == route::waiter::HOST {
+        // The address of a thread that waits for an answer: it takes answers and nothing else.
+        return None;
+    }
     let mut shard = shard(pid).lock();
     slot.watch(Bind::Life(pid.generation())).ok()?;
     let watched = shard.entry(pid.slot()).or_default();
@@ -80,29 +141,19 @@ pub(crate) fn tell(to: LocalPid, pid: Pid, reason: Arc<ExitReason>, by: ExitBy) 
 
 /// From now on `watcher` hears of the end of `target`, once; at once if it has ended.
 pub(crate) fn monitor(watcher: Pid, target: Pid) {
-    let watching = with(watcher.local(), |watched| {
-        if !watched.monitoring.contains(&target.local()) {
-            watched.monitoring.push(target.local());
-        }
-    });
-    if watching.is_none() {
+    if with(watcher.local(), |watched| watched.monitoring.insert(target.local())).is_none() {
         return;
     }
-    let monitored = with(target.local(), |watched| {
-        if !watched.monitors.contains(&watcher.local()) {
-            watched.monitors.push(watcher.local());
-        }
-    });
-    if monitored.is_none() {
-        with_known(watcher.local(), |watched| watched.monitoring.retain(|pid| *pid != target.local()));
+    if with(target.local(), |watched| watched.monitors.insert(watcher.local())).is_none() {
+        with_known(watcher.local(), |watched| watched.monitoring.remove(target.local()));
         tell(watcher.local(), target, Arc::new(ExitReason::NoProcess), ExitBy::Monitor);
     }
 }
 
 /// `watcher` no longer wants to hear of it. An event that is on its way still comes.
 pub(crate) fn unmonitor(watcher: Pid, target: Pid) {
-    with_known(watcher.local(), |watched| watched.monitoring.retain(|pid| *pid != target.local()));
-    with_known(target.local(), |watched| watched.monitors.retain(|pid| *pid != watcher.local()));
+    with_known(watcher.local(), |watched| watched.monitoring.remove(target.local()));
+    with_known(target.local(), |watched| watched.monitors.remove(watcher.local()));
 }
 
 /// Links two processes: the crash of one takes the other down, unless it traps exits. To itself: nothing.
@@ -110,16 +161,10 @@ pub(crate) fn link(one: Pid, other: Pid) -> Result<(), SendError> {
     if one == other {
         return Ok(());
     }
-    let add = |to: Pid, partner: Pid| {
-        with(to.local(), |watched| {
-            if !watched.links.contains(&partner.local()) {
-                watched.links.push(partner.local());
-            }
-        })
-    };
+    let add = |to: Pid, partner: Pid| with(to.local(), |watched| watched.links.insert(partner.local()));
     add(one, other).ok_or(SendError::Closed(one))?;
     if add(other, one).is_none() {
-        with_known(one.local(), |watched| watched.links.retain(|pid| *pid != other.local()));
+        with_known(one.local(), |watched| watched.links.remove(other.local()));
         return Err(SendError::Closed(other));
     }
     Ok(())
@@ -127,8 +172,8 @@ pub(crate) fn link(one: Pid, other: Pid) -> Result<(), SendError> {
 
 /// Takes a link away.
 pub(crate) fn unlink(one: Pid, other: Pid) {
-    with_known(one.local(), |watched| watched.links.retain(|pid| *pid != other.local()));
-    with_known(other.local(), |watched| watched.links.retain(|pid| *pid != one.local()));
+    with_known(one.local(), |watched| watched.links.remove(other.local()));
+    with_known(other.local(), |watched| watched.links.remove(one.local()));
 }
 
 /// A partner's crash arrives as an event instead of taking the process down.
@@ -141,20 +186,43 @@ pub(crate) fn await_result(pid: LocalPid, to: ReplyTo) -> bool {
     with(pid, |watched| watched.result_to = Some(to)).is_some()
 }
 
+/// A thread waits for the end of a process: it gets an `Arc<ExitReason>`. `false`: it has ended.
+pub(crate) fn await_end(pid: LocalPid, to: ReplyTo) -> bool {
+    with(pid, |watched| watched.joiners.push(to)).is_some()
+}
+
+/// The thread has given up.
+pub(crate) fn forget_joiner(pid: LocalPid, to: ReplyTo) {
+    with_known(pid, |watched| watched.joiners.retain(|joiner| *joiner != to));
+}
+
+/// As [`cancel`], once for each process: who asks after the first only brings the deadline forward, if
+/// theirs is earlier.
+pub(crate) fn stop(pid: LocalPid, reason: Arc<str>, deadline: Duration) {
+    match with(pid, |watched| std::mem::replace(&mut watched.is_stopping, true)) {
+        None => {}
+        Some(true) => end_by(pid, &reason, deadline),
+        Some(false) => {
+            cancel(pid, reason, Some(deadline));
+        }
+    }
+}
+
 /// Ends a process, for this reason, at its next turn or after the present one. `false`: it has ended.
 pub(crate) fn kill(pid: LocalPid, why: Arc<str>) -> bool {
     kill_for(pid, ExitReason::Killed(why))
 }
 
 fn kill_for(pid: LocalPid, reason: ExitReason) -> bool {
-    if with(pid, |watched| {
-        watched.kill_reason.get_or_insert(reason);
-    })
-    .is_none()
-    {
-        return false;
-    }
-    kill_silently(pid)
+    let mut reason = Some(reason);
+    let noted = with(pid, |watched| {
+        if watched.kill_reason.is_none() {
+            watched.kill_reason = reason.take();
+        }
+    });
+    // Outside of the lock: a reason may hold an error of the user's.
+    let _ = crate::process::contain(|| drop(reason));
+    noted.is_some() && kill_silently(pid)
 }
 
 /// Ends a process without noting why.
@@ -163,6 +231,9 @@ pub(crate) fn kill_silently(pid: LocalPid) -> bool {
     let Some(slot) = memory::find_slot(number) else {
         return false;
     };
+    if slot.host.load(Relaxed) == route::waiter::HOST {
+        return false;
+    }
     match slot.kill(Bind::Life(pid.generation())) {
         Ok(after) => {
             route::follow(after, number, slot);
@@ -186,28 +257,41 @@ pub(crate) fn kill_reason(number: u32, first: u32) -> ExitReason {
 ///
 /// `false`: it has ended already.
 pub(crate) fn cancel(pid: LocalPid, reason: Arc<str>, deadline: Option<Duration>) -> bool {
-    let due = deadline.map(|deadline| clock::deadline(clock::now_nanos(), deadline));
     let when = deadline.and_then(|deadline| clock::now().checked_add(deadline));
     let cancel = Cancel { reason: Arc::clone(&reason), deadline: when };
     if !route::send_system(pid, Message::new(Payload::new(cancel), None, Topic::DEFAULT, KIND_CANCEL)) {
         return false;
     }
-    if let Some(due) = due {
-        let why: Arc<str> = format!("cancelled ({reason}), and its time ran out").into();
-        let host = memory::slot(pid.slot()).host.load(Relaxed);
-        if host == route::waiter::HOST {
-            return true;
-        }
-        let key = route::host::hub(host).arm(due, TimerAction::Kill(pid, why));
-        let hub = route::host::hub(host);
-        let old = with(pid, |watched| watched.deadline.replace(key));
-        match old {
-            Some(Some(old)) => hub.cancel_timer(old),
-            Some(None) => {}
-            None => hub.cancel_timer(key),
-        }
+    if let Some(deadline) = deadline {
+        end_by(pid, &reason, deadline);
     }
     true
+}
+
+/// Ends a process that long from now, if it has not ended by then. Of several such deadlines the earliest
+/// counts.
+fn end_by(pid: LocalPid, reason: &str, deadline: Duration) {
+    let Some(slot) = memory::find_slot(pid.slot()) else {
+        return;
+    };
+    let host = slot.host.load(Relaxed);
+    if host == route::waiter::HOST {
+        return;
+    }
+    let due = clock::deadline(clock::now_nanos(), deadline);
+    let why: Arc<str> = format!("cancelled ({reason}), and its time ran out").into();
+    let hub = route::host::hub(host);
+    // Armed before the entry is locked: arming takes locks of its own.
+    let key = hub.arm(due, TimerAction::Kill(pid, why));
+    let useless = with(pid, |watched| match watched.deadline {
+        Some(earlier) if earlier.due <= key.due => Some(key),
+        _ => watched.deadline.replace(key),
+    });
+    match useless {
+        Some(None) => {}
+        Some(Some(timer)) => hub.cancel_timer(timer),
+        None => hub.cancel_timer(key),
+    }
 }
 
 /// The result of a process that is done goes to who waits for it.
@@ -231,9 +315,13 @@ pub(crate) fn ended(pid: Pid, reason: ExitReason) {
     let watched = {
         let mut shard = shard(pid.local()).lock();
         match shard.entry(pid.local().slot()) {
-            Entry::Occupied(entry) if entry.get().first == pid.local().generation() => entry.remove(),
-            _ => return,
+            Entry::Occupied(entry) if entry.get().first == pid.local().generation() => Some(entry.remove()),
+            _ => None,
         }
+    };
+    let Some(watched) = watched else {
+        let _ = crate::process::contain(|| drop(reason));
+        return;
     };
     if let Some(key) = watched.deadline {
         let host = pid.host();
@@ -247,31 +335,50 @@ pub(crate) fn ended(pid: Pid, reason: ExitReason) {
         route::complete(to, answer);
     }
     let reason = Arc::new(reason);
-    for target in watched.monitoring {
-        with_known(target, |other| other.monitors.retain(|watcher| *watcher != pid.local()));
+    for target in watched.monitoring.list {
+        with_known(target, |other| other.monitors.remove(pid.local()));
     }
-    for watcher in watched.monitors {
-        with_known(watcher, |other| other.monitoring.retain(|target| *target != pid.local()));
+    for watcher in watched.monitors.list {
+        with_known(watcher, |other| other.monitoring.remove(pid.local()));
         tell(watcher, pid, Arc::clone(&reason), ExitBy::Monitor);
     }
-    for partner in watched.links {
+    let cause = match &*reason {
+        ExitReason::Linked { reason: first, .. } => first,
+        _ => &reason,
+    };
+    for partner in watched.links.list {
         let mut traps = None;
         with_known(partner, |other| {
-            other.links.retain(|linked| *linked != pid.local());
+            other.links.remove(pid.local());
             traps = Some(other.traps_exits);
         });
         match traps {
             Some(true) => tell(partner, pid, Arc::clone(&reason), ExitBy::Link),
             Some(false) if reason.is_crash() => {
-                kill_for(partner, ExitReason::Linked { partner: pid, reason: Arc::clone(&reason) });
+                kill_for(partner, ExitReason::Linked { partner: pid, reason: Arc::clone(cause) });
             }
             _ => {}
         }
     }
+    for joiner in watched.joiners {
+        route::complete(joiner, Ok(Payload::new(Arc::clone(&reason))));
+    }
     let _ = crate::process::contain(|| drop(reason));
+    let _ = crate::process::contain(|| drop(watched.kill_reason));
 }
 
-/// Entries in the whole program, for tests of what ends leave behind.
-pub(crate) fn entries() -> usize {
-    WATCHED.iter().map(|shard| shard.lock().len()).sum()
+/// What the processes of a host have left here: entries, and how many others these name.
+pub(crate) fn registrations(host: u16) -> (usize, usize) {
+    let (mut entries, mut named) = (0, 0);
+    for shard in WATCHED.iter() {
+        for (number, watched) in shard.lock().iter() {
+            if memory::slot(*number).host.load(Relaxed) == host {
+                entries += 1;
+                named += watched.monitors.list.len() + watched.monitoring.list.len();
+                named += watched.links.list.len() + watched.joiners.len();
+                named += usize::from(watched.result_to.is_some());
+            }
+        }
+    }
+    (entries, named)
 }

@@ -7,9 +7,12 @@ pub(crate) mod relay;
 pub mod supervisor;
 pub(crate) mod waiter;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::command::YieldError;
 use crate::memory::{self, InMemory};
-use crate::process::Topic;
+use crate::process::{SendError, Topic};
 use crate::process::message::{self, KIND_YIELD_ERR, KIND_YIELD_OK, Message};
 use crate::process::slot::{After, Bind, Gate, Slot};
 use crate::process::table::ReplyTo;
@@ -90,10 +93,24 @@ pub(crate) fn send_system(to: LocalPid, message: Message) -> bool {
         }
         Err(_) => {
             // SAFETY: the push was refused, so the cell is still ours.
-            drop(crate::worker::with_magazines(|m| unsafe { message::take(m, cell) }));
+            let message = crate::worker::with_magazines(|m| unsafe { message::take(m, cell) });
+            // Contained: this may be the end of another process, on its worker.
+            let _ = crate::process::contain(|| drop(message));
             false
         }
     }
+}
+
+/// Ends a process, for this reason, at its next turn or after the present one.
+pub(crate) fn kill(pid: Pid, reason: Arc<str>) -> Result<(), SendError> {
+    relay::check_alive(pid)?;
+    if links::kill(pid.local(), reason) { Ok(()) } else { Err(SendError::Closed(pid)) }
+}
+
+/// Asks a process to end, and ends it at the deadline if it has not ended by then.
+pub(crate) fn cancel(pid: Pid, reason: Arc<str>, deadline: Option<Duration>) -> Result<(), SendError> {
+    relay::check_alive(pid)?;
+    if links::cancel(pid.local(), reason, deadline) { Ok(()) } else { Err(SendError::Closed(pid)) }
 }
 
 /// The full address of a local one.

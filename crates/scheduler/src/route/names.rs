@@ -1,24 +1,38 @@
 //! Local names of processes.
 //!
-//! A supervised name outlives a crash: it is *held* for the successor, with the messages that the dead
-//! process had not taken; messages sent by name meanwhile join them. The successor finds them, oldest
-//! first, in its mailbox before anything else. If there is no successor they are dropped and counted.
+//! A supervised name outlives its process: it is *held* for the successor by the supervisor, with the
+//! messages that the dead process had not taken; messages sent by name meanwhile join them. The successor
+//! finds them, oldest first, in its mailbox before anything else. If there is no successor they are dropped
+//! and counted. Results of yields, exits and cancellations were meant for the dead process alone and are
+//! dropped with it.
+//!
+//! | a supervised name | becomes | when |
+//! | --- | --- | --- |
+//! | alive | held | the process ends as its [`Hold`] says ([`Names::release`]) |
+//! | alive | free | it ends otherwise |
+//! | held | alive | the supervisor spawns the successor ([`Names::claim_for_birth`]) |
+//! | held | free | the supervisor gives up, or ends ([`Names::give_up`], [`Names::orphan`]) |
+//!
+//! Between the moment in which a dying process refuses messages and the one in which its name is held, what
+//! is sent by name waits beside the entry (`early`), so that no sender sees the gap.
+//!
+//! User code (the drop of a message) never runs under the lock.
 
 use std::collections::HashMap;
 
 use crate::memory::InMemory;
-use crate::process::SendError;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
 use crate::process::message::{self, KIND, KIND_MESSAGE, Message};
-use crate::process::slot::Bind;
+use crate::process::slot::{Bind, Gate, Refused};
+use crate::process::{ExitReason, SendError};
 use crate::sync::{Mutex, Relaxed};
 use crate::{LocalPid, Pid, memory, route};
 
-/// Why a name was not given.
+/// Why a name was not given, or nobody was reached by it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Somebody has it.
+    /// Somebody has it: a process, or the supervisor that is about to start the successor of one.
     #[error("the name `{name}` belongs to process {owner}")]
     Taken {
         /// The name.
@@ -37,6 +51,31 @@ pub enum NameError {
     Send(#[from] SendError),
 }
 
+/// After which ends the name of a supervised process is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// After a crash.
+    OnCrash,
+    /// After every end but that of the scheduler.
+    Always,
+}
+
+impl Hold {
+    fn after(self, reason: &ExitReason) -> bool {
+        match self {
+            Hold::OnCrash => reason.is_crash(),
+            Hold::Always => !matches!(reason, ExitReason::Shutdown),
+        }
+    }
+}
+
+/// Who will make the successor, and when one is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Supervised {
+    pub(crate) by: Pid,
+    pub(crate) hold: Hold,
+}
+
 /// Messages that wait for a successor: cells, oldest first.
 #[derive(Clone, Copy, Default)]
 struct Held {
@@ -45,41 +84,87 @@ struct Held {
 }
 
 impl Held {
-    fn append(&mut self, first: u32) {
-        if first == 0 {
+    fn push(&mut self, cell: u32) {
+        InMemory.next(cell).store(0, Relaxed);
+        self.append(Held { first: cell, last: cell });
+    }
+
+    fn append(&mut self, other: Held) {
+        if other.first == 0 {
             return;
         }
         if self.last == 0 {
-            self.first = first;
+            self.first = other.first;
         } else {
-            InMemory.next(self.last).store(first, Relaxed);
+            InMemory.next(self.last).store(other.first, Relaxed);
         }
-        let mut last = first;
-        loop {
-            let next = InMemory.next(last).load(Relaxed);
-            if next == 0 {
-                break;
-            }
-            last = next;
-        }
-        self.last = last;
+        self.last = other.last;
     }
 
-    /// The list with its depths set right.
+    /// The list with its depths set right. As long as the list: who holds millions of messages for a
+    /// successor pays for it when that one is born.
     fn into_list(self) -> u32 {
         let (_, newest_first) = turn_round(&InMemory, self.first, 0, u32::MAX >> 1);
         turn_round(&InMemory, newest_first, 0, u32::MAX >> 1).1
     }
+
+    /// Parts a mailbox that its process has left: messages, and what was meant for that process alone.
+    fn part([inbox, rest, head]: [u32; 3]) -> (Held, Held) {
+        let (mut messages, mut others) = (Held::default(), Held::default());
+        for (list, is_newest_first) in [(inbox, false), (rest, true), (head, true)] {
+            let mut oldest_first = list;
+            if is_newest_first {
+                let mut from = list;
+                oldest_first = 0;
+                while from != 0 {
+                    (from, oldest_first) = turn_round(&InMemory, from, oldest_first, TURN_ROUND_MAX);
+                }
+            }
+            let mut cell = oldest_first;
+            while cell != 0 {
+                let next = InMemory.next(cell).load(Relaxed);
+                let is_message = message::flags(cell) & KIND == KIND_MESSAGE;
+                if is_message { &mut messages } else { &mut others }.push(cell);
+                cell = next;
+            }
+        }
+        (messages, others)
+    }
+
+    /// Drops what is in it. Gives the number.
+    fn drop_all(self) -> usize {
+        let mut count = 0;
+        let mut list = self.first;
+        while list != 0 {
+            let next = InMemory.next(list).load(Relaxed);
+            // SAFETY: the list belonged to the name, which has let go of it.
+            let message = crate::worker::with_magazines(|m| unsafe { message::take(m, list) });
+            let _ = crate::process::contain(|| drop(message));
+            if let Some(worker) = crate::worker::current() {
+                worker.count(|counters| &counters.dropped_messages);
+            }
+            list = next;
+            count += 1;
+        }
+        count
+    }
 }
 
 enum Owner {
-    Alive(Pid),
-    Held(Held),
+    Alive {
+        pid: Pid,
+        /// Sent after the process refused messages and before its end came to [`Names::release`].
+        early: Held,
+    },
+    Held {
+        by: Pid,
+        held: Held,
+    },
 }
 
 struct Entry {
     owner: Owner,
-    supervised: bool,
+    supervised: Option<Supervised>,
 }
 
 #[derive(Default)]
@@ -101,148 +186,227 @@ impl Names {
 
     pub(crate) fn lookup(&self, name: &str) -> Option<Pid> {
         match self.tables.lock().by_name.get(name)?.owner {
-            Owner::Alive(pid) => Some(pid),
-            Owner::Held(_) => None,
+            Owner::Alive { pid, .. } => Some(pid),
+            Owner::Held { .. } => None,
         }
     }
 
     pub(crate) fn register(&self, name: &str, pid: Pid) -> Result<(), NameError> {
+        if pid.node() != 0 || pid.host() == route::waiter::HOST {
+            return Err(NameError::NoProcess(pid));
+        }
         let mut tables = self.tables.lock();
         if let Some(entry) = tables.by_name.get(name) {
-            match entry.owner {
-                Owner::Alive(owner) if owner == pid => return Ok(()),
-                Owner::Alive(owner) => return Err(NameError::Taken { name: name.to_owned(), owner }),
-                Owner::Held(_) => return Err(NameError::Unknown(name.to_owned())),
-            }
+            let (Owner::Alive { pid: owner, .. } | Owner::Held { by: owner, .. }) = entry.owner;
+            return if owner == pid && matches!(entry.owner, Owner::Alive { .. }) {
+                Ok(())
+            } else {
+                Err(NameError::Taken { name: name.to_owned(), owner })
+            };
         }
         // Under the lock that the end of the process takes: it finds the name, or we find it ended.
         let slot = memory::find_slot(pid.local().slot()).ok_or(NameError::NoProcess(pid))?;
         slot.watch(Bind::Life(pid.local().generation())).map_err(|_| NameError::NoProcess(pid))?;
-        tables.insert(name, pid, false);
+        tables.insert(name, pid, None);
         Ok(())
     }
 
-    /// Gives a name to a process that is being made. `publish` gets what waited for the name.
+    /// Gives a name to a process that is being made. `publish` gets what waited for the name: it makes the
+    /// process known, though not runnable.
+    ///
+    /// # Errors
+    /// Who has the name; nothing was published. A name that is held is given to its supervisor's child only.
     pub(crate) fn claim_for_birth(
         &self,
         name: &str,
         pid: Pid,
-        supervised: bool,
+        supervised: Option<Supervised>,
         publish: impl FnOnce(u32),
     ) -> Result<(), Pid> {
         let mut tables = self.tables.lock();
         let held = match tables.by_name.get(name).map(|entry| &entry.owner) {
-            Some(&Owner::Alive(owner)) => return Err(owner),
-            Some(&Owner::Held(held)) => held.into_list(),
+            Some(&Owner::Alive { pid: owner, .. }) => return Err(owner),
+            Some(&Owner::Held { by, held }) if supervised.is_some_and(|now| now.by == by) => held.into_list(),
+            Some(&Owner::Held { by, .. }) => return Err(by),
             None => 0,
         };
         tables.insert(name, pid, supervised);
         publish(held);
         memory::slot(pid.local().slot())
             .watch(Bind::Life(pid.local().generation()))
-            .expect("it was published just now and is not queued yet");
+            .expect("it was published just now and nobody can run it yet");
         Ok(())
     }
 
-    /// The names of a process that has ended are free again, or held with its messages if it crashed and
-    /// was supervised. `true`: the messages are kept.
-    pub(crate) fn release(&self, pid: Pid, lists: [u32; 3], crashed: bool) -> bool {
-        let mut tables = self.tables.lock();
-        let mut kept = false;
-        for name in tables.by_pid.remove(&pid.local()).unwrap_or_default() {
-            let supervised = tables.by_name.get(&name).is_some_and(|entry| entry.supervised);
-            if !supervised || !crashed {
-                tables.by_name.remove(&name);
-                continue;
+    /// The names of a process that has ended are free again, or held with its messages. What nobody will
+    /// take goes to `drop_list`, outside of the lock.
+    pub(crate) fn release(
+        &self,
+        pid: Pid,
+        lists: [u32; 3],
+        reason: &ExitReason,
+        mut drop_list: impl FnMut(u32),
+    ) {
+        let is_held =
+            |entry: &Entry| entry.supervised.filter(|supervised| supervised.hold.after(reason));
+        let may_be_held = {
+            let tables = self.tables.lock();
+            let names = tables.by_pid.get(&pid.local());
+            names.is_some_and(|names| {
+                names.iter().any(|name| tables.by_name.get(name).is_some_and(|entry| is_held(entry).is_some()))
+            })
+        };
+        // Parted outside of the lock: a mailbox may be long.
+        let (mut messages, others) = if may_be_held {
+            Held::part(lists)
+        } else {
+            for list in lists {
+                drop_list(list);
             }
-            let mut held = Held::default();
-            if !kept {
-                kept = true;
-                let [inbox, rest, head] = lists;
-                held.append(inbox);
-                for newest_first in [rest, head] {
-                    let mut list = newest_first;
-                    let mut onto = 0;
-                    while list != 0 {
-                        (list, onto) = turn_round(&InMemory, list, onto, TURN_ROUND_MAX);
+            Default::default()
+        };
+        let mut dropped = Vec::new();
+        {
+            let mut tables = self.tables.lock();
+            for name in tables.by_pid.remove(&pid.local()).unwrap_or_default() {
+                // The supervisor may have ended meanwhile: then the name is an ordinary one by now.
+                let Some(entry) = tables.by_name.get_mut(&name) else {
+                    continue;
+                };
+                let early = match &mut entry.owner {
+                    Owner::Alive { early, .. } => std::mem::take(early),
+                    Owner::Held { .. } => continue,
+                };
+                match is_held(entry) {
+                    None => {
+                        tables.by_name.remove(&name);
+                        dropped.push(early.first);
                     }
-                    held.append(onto);
+                    Some(Supervised { by, .. }) => {
+                        // The first name takes the messages.
+                        let mut held = std::mem::take(&mut messages);
+                        held.append(early);
+                        entry.owner = Owner::Held { by, held };
+                    }
                 }
             }
-            tables.by_name.insert(name, Entry { owner: Owner::Held(held), supervised: true });
         }
-        kept
+        for list in dropped.into_iter().chain([messages.first, others.first]) {
+            drop_list(list);
+        }
     }
 
-    /// There will be no successor: the name is free, what waited is dropped. Gives the number dropped.
-    pub(crate) fn give_up(&self, name: &str) -> usize {
+    /// There will be no successor: the name that `by` holds is free, what waited is dropped and counted.
+    /// Gives the number dropped.
+    pub(crate) fn give_up(&self, name: &str, by: Pid) -> usize {
         let held = {
             let mut tables = self.tables.lock();
             match tables.by_name.get(name).map(|entry| &entry.owner) {
-                Some(&Owner::Held(held)) => {
+                Some(&Owner::Held { by: holder, held }) if holder == by => {
                     tables.by_name.remove(name);
                     held
                 }
                 _ => return 0,
             }
         };
-        let mut count = 0;
-        let mut list = held.first;
-        while list != 0 {
-            let next = InMemory.next(list).load(Relaxed);
-            // SAFETY: the list belonged to the name, which is gone.
-            let message = crate::worker::with_magazines(|m| unsafe { message::take(m, list) });
-            let _ = crate::process::contain(|| drop(message));
-            list = next;
-            count += 1;
+        held.drop_all()
+    }
+
+    /// The supervisor `by` ends: its name is an ordinary one from now on, or free if it was held.
+    pub(crate) fn orphan(&self, name: &str, by: Pid) -> usize {
+        if let Some(entry) = self.tables.lock().by_name.get_mut(name)
+            && matches!(entry.owner, Owner::Alive { .. })
+            && entry.supervised.is_some_and(|supervised| supervised.by == by)
+        {
+            entry.supervised = None;
+            return 0;
         }
-        count
+        self.give_up(name, by)
     }
 
     pub(crate) fn unregister(&self, name: &str) -> bool {
-        let mut tables = self.tables.lock();
-        let Some(&Entry { owner: Owner::Alive(pid), .. }) = tables.by_name.get(name) else {
-            return false;
-        };
-        tables.by_name.remove(name);
-        if let Some(names) = tables.by_pid.get_mut(&pid.local()) {
-            names.retain(|known| known != name);
-            if names.is_empty() {
-                tables.by_pid.remove(&pid.local());
+        let early = {
+            let mut tables = self.tables.lock();
+            let Some(&Entry { owner: Owner::Alive { pid, early }, .. }) = tables.by_name.get(name) else {
+                return false;
+            };
+            tables.by_name.remove(name);
+            if let Some(names) = tables.by_pid.get_mut(&pid.local()) {
+                names.retain(|known| known != name);
+                if names.is_empty() {
+                    tables.by_pid.remove(&pid.local());
+                }
             }
-        }
+            early
+        };
+        early.drop_all();
         true
     }
 
     /// Sends to whoever has the name; while it is held the message waits for the successor.
     pub(crate) fn send(&self, name: &str, message: Message) -> Result<(), NameError> {
         debug_assert_eq!(message.flag_bits() & KIND, KIND_MESSAGE);
-        let pid = {
-            let mut tables = self.tables.lock();
-            match tables.by_name.get_mut(name).map(|entry| &mut entry.owner) {
-                Some(&mut Owner::Alive(pid)) => pid,
-                Some(Owner::Held(held)) => {
-                    let cell = crate::worker::with_magazines(|m| message::store(m, message));
-                    let cell = cell.map_err(|_| SendError::Exhausted)?;
-                    InMemory.next(cell).store(0, Relaxed);
-                    held.append(cell);
+        let cell = crate::worker::with_magazines(|m| message::store(m, message))
+            .map_err(|_| SendError::Exhausted)?;
+        let mut refused_by = None;
+        let error = loop {
+            let pid = {
+                let mut tables = self.tables.lock();
+                let Some(entry) = tables.by_name.get_mut(name) else {
+                    break NameError::Unknown(name.to_owned());
+                };
+                match &mut entry.owner {
+                    Owner::Held { held, .. } => {
+                        held.push(cell);
+                        return Ok(());
+                    }
+                    Owner::Alive { pid, early } if refused_by == Some(*pid) => {
+                        // It is ending, and its end has not come to `release` yet.
+                        if entry.supervised.is_none() {
+                            break NameError::Send(SendError::Closed(*pid));
+                        }
+                        early.push(cell);
+                        return Ok(());
+                    }
+                    Owner::Alive { pid, .. } => *pid,
+                }
+            };
+            let slot = memory::slot(pid.local().slot());
+            let bind = Bind::Life(pid.local().generation());
+            match slot.push(&InMemory, bind, cell, Gate::Closed) {
+                Ok(after) => {
+                    route::follow(after, pid.local().slot(), slot);
                     return Ok(());
                 }
-                None => return Err(NameError::Unknown(name.to_owned())),
+                Err(Refused::Closed) => refused_by = Some(pid),
+                Err(refused) => return Ok(route::relay::refused_cell(slot, pid, bind, cell, refused)?),
             }
         };
-        Ok(route::relay::send_message(pid, message)?)
+        // SAFETY: nobody took the cell, so it is still ours.
+        drop(crate::worker::with_magazines(|m| unsafe { message::take(m, cell) }));
+        Err(error)
     }
 
-    /// Names known, for tests of what ends leave behind.
+    /// Names known, held ones included.
     pub(crate) fn len(&self) -> usize {
         self.tables.lock().by_name.len()
     }
 }
 
+impl Drop for Names {
+    fn drop(&mut self) {
+        // Nobody is left who could take what waits, and cells belong to the program, not to the table.
+        for (_, entry) in self.tables.lock().by_name.drain() {
+            let (Owner::Alive { early: held, .. } | Owner::Held { held, .. }) = entry.owner;
+            held.drop_all();
+        }
+    }
+}
+
 impl Tables {
-    fn insert(&mut self, name: &str, pid: Pid, supervised: bool) {
-        self.by_name.insert(name.to_owned(), Entry { owner: Owner::Alive(pid), supervised });
+    fn insert(&mut self, name: &str, pid: Pid, supervised: Option<Supervised>) {
+        let owner = Owner::Alive { pid, early: Held::default() };
+        self.by_name.insert(name.to_owned(), Entry { owner, supervised });
         self.by_pid.entry(pid.local()).or_default().push(name.to_owned());
     }
 }

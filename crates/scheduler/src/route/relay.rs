@@ -107,7 +107,17 @@ pub fn send_with(cancel: &Cancellation, package: Package) -> Result<(), SendErro
     if cancel.is_cancelled() {
         return Err(SendError::Cancelled);
     }
+    send_with_pause(cancel, package, || {})
+}
+
+/// The rest of [`send_with`]; `between` runs after the look-up, for tests of what is asked after it.
+fn send_with_pause(
+    cancel: &Cancellation,
+    package: Package,
+    between: impl FnOnce(),
+) -> Result<(), SendError> {
     let slot = look_up(package.to)?;
+    between();
     if cancel.is_cancelled() {
         return Err(SendError::Cancelled);
     }
@@ -124,10 +134,22 @@ fn look_up(to: Pid) -> Result<&'static Slot, SendError> {
         return Err(SendError::OtherNode(to));
     }
     let slot = memory::find_slot(to.local().slot()).ok_or(SendError::NotFound(to))?;
-    if slot.host.load(Relaxed) != to.host() && slot.word().generation() <= to.local().generation() {
+    if to.host() == route::waiter::HOST {
+        // A thread that asked: it takes the answer and nothing else.
         return Err(SendError::NotFound(to));
     }
+    if slot.host.load(Relaxed) != to.host() {
+        // Either the slot belongs to a later life by now, or the address was put together by hand.
+        let ours = to.local().generation();
+        let is_later = slot.word().generation() > ours && slot.first() != ours;
+        return Err(if is_later { SendError::Closed(to) } else { SendError::NotFound(to) });
+    }
     Ok(slot)
+}
+
+/// Is there such a process now?
+pub(crate) fn check_alive(pid: Pid) -> Result<(), SendError> {
+    Producer::bind(pid).map(drop)
 }
 
 fn admit(slot: &'static Slot, package: Package) -> Result<(), SendError> {
@@ -286,5 +308,50 @@ impl Producer {
             Some(_) => budget::push_bound(slot, self.pid, bind, message, budget),
             None => push(slot, self.pid, bind, message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Scheduler, SpawnOptions};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    struct Counts;
+    impl crate::Process for Counts {
+        fn step(
+            &mut self,
+            events: &mut crate::Events<'_>,
+            out: &mut crate::StepOutput<'_>,
+        ) -> Result<(), crate::ProcessError> {
+            for event in events.by_ref() {
+                match event {
+                    crate::Event::Message(mut message) if message.is_request() => {
+                        message.reply(Payload::empty());
+                    }
+                    crate::Event::Message(_) => {
+                        SEEN.fetch_add(1, Ordering::Relaxed);
+                    }
+                    _ => out.done(()),
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_cancellation_between_look_up_and_admission_keeps_the_message_out() {
+        let scheduler = Scheduler::builder().workers(1).start().unwrap();
+        let pid = scheduler.spawn(Counts, SpawnOptions::new()).unwrap();
+        let cancel = Cancellation::new();
+        let sent = send_with_pause(&cancel, Package::new(pid, 1_u32), || cancel.cancel());
+        assert_eq!(sent, Err(SendError::Cancelled));
+        // Whatever had been admitted would have been taken before this answer.
+        scheduler.ask(pid, (), None).unwrap();
+        assert_eq!(SEEN.load(Ordering::Relaxed), 0);
+        send_with_pause(&Cancellation::new(), Package::new(pid, 1_u32), || {}).unwrap();
+        scheduler.ask(pid, (), None).unwrap();
+        assert_eq!(SEEN.load(Ordering::Relaxed), 1);
     }
 }

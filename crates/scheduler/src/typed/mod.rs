@@ -13,14 +13,13 @@ pub use ask::{AskError, Reply};
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::command::{Command, YieldError};
 use crate::process::message::{self, Event};
 use crate::process::table::{ProcessTable, lies_inline};
 use crate::process::{
-    Place, ProcessError, SendError, SpawnError, SpawnOptions, Status, StepOutput, Tag, Turn, contained, create,
+    Place, ProcessError, SendError, SpawnError, SpawnOptions, Status, StepOutput, Tag, Turn, create,
     drop_fn,
 };
 use crate::route::{self, relay};
@@ -247,7 +246,7 @@ impl<M: Send + 'static> Context<'_, M> {
 
     /// The actor ends after this message; what is queued behind it is dropped.
     pub fn stop(&mut self) {
-        self.out.status = Status::Done(Payload::empty());
+        self.out.status = Status::Done;
     }
 
     /// As [`Self::stop`], with a result for who waits for it.
@@ -275,7 +274,7 @@ impl<A: Actor> ActorTable<A> {
         inline: lies_inline(std::alloc::Layout::new::<A>()),
         type_name: std::any::type_name::<A>,
         methods: || &[],
-        starts: true,
+        survives_panics: matches!(A::ON_PANIC, OnPanic::Message),
     };
 
     unsafe fn step(body: *mut u8, turn: &mut Turn<'_>) -> Result<(), ProcessError> {
@@ -287,21 +286,8 @@ impl<A: Actor> ActorTable<A> {
                 return Ok(());
             }
         }
-        if matches!(A::ON_PANIC, OnPanic::Process) {
-            Self::take_all(actor, turn);
-            return Ok(());
-        }
-        loop {
-            // One net for the whole batch: a panic leaves what was not taken in the inbox.
-            let Err(payload) = catch_unwind(AssertUnwindSafe(|| Self::take_all(actor, turn))) else {
-                return Ok(());
-            };
-            turn.out.worker.count(|counters| &counters.panics);
-            drop(contained(payload));
-            if turn.out.has_ended() {
-                return Ok(());
-            }
-        }
+        Self::take_all(actor, turn);
+        Ok(())
     }
 
     #[inline(always)]
@@ -413,7 +399,7 @@ fn read<R: Send + 'static>(result: Result<Payload, YieldError>) -> Result<R, Ask
 impl StepOutput<'_> {
     #[inline(always)]
     fn has_ended(&self) -> bool {
-        !matches!(self.status, Status::Idle | Status::Wait | Status::Continue)
+        self.status as u8 >= Status::Done as u8
     }
 }
 

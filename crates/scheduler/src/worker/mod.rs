@@ -34,6 +34,7 @@ pub(crate) mod timers;
 pub(crate) mod watch;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -44,27 +45,28 @@ use crate::memory::{self, Class, InMemory, Magazines};
 use crate::process::budget;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
 use crate::process::message::{self, CHAIN_MAX, Extension, Message};
-use crate::process::slot::{Slot, Wait};
+use crate::process::slot::{After, Slot, Wait};
 use crate::process::table::{Cold, ProcessTable, ReplyTo};
 use crate::process::{
-    Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn, Upgrade,
+    Ending, Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn, Upgrade,
     body_of, cold_of, contain, contained, free_body, place_body,
 };
 use crate::queues::deque::{self, Deque};
 use crate::queues::fifo::{self, Fifo};
 use crate::queues::inject::Inject;
+use crate::queues::next::NextPlace;
 use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
-use crate::stats::{Counters, STEP_SAMPLE};
-use crate::sync::{AcqRel, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, SeqCst, fence};
+use crate::stats::Counters;
+use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release, SeqCst, fence};
 use crate::sync::{spin_loop, thread};
 use crate::worker::idle::{Left, Parker};
 use crate::worker::timers::{NEVER, TimerAction, Timers};
 use crate::{LocalPid, Payload, Pid, clock};
 
 /// Turns between two looks beyond the local queues. A prime, as in Go's scheduler (`schedtick%61`).
-pub(crate) const LOOK_AROUND: u64 = 61;
+pub(crate) const LOOK_AROUND: u32 = 61;
 /// Picks from the run-next place in a row (tokio's `MAX_LIFO_POLLS_PER_TICK`).
 pub(crate) const NEXT_MAX: u32 = 3;
 /// Picks from the young end in a row.
@@ -78,31 +80,33 @@ pub(crate) const LOCAL_MAX: usize = 256;
 #[repr(align(128))]
 pub(crate) struct WorkerShared {
     pub(crate) inject: Inject,
-    next: NextPlace,
+    next: NextLine,
     deque: Deque<LOCAL_MAX>,
     fifo: Fifo<LOCAL_MAX>,
     /// The turn at which the monitor found it stuck.
     stuck_at: AtomicU64,
-    /// The monitor has seen something that cannot wait for the next look around.
-    attention: AtomicBool,
     pub(crate) timers: Timers,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
 }
 
-/// The process that runs next, 0 if none. Only the owner fills it; a thief may empty it.
+/// The process that runs next.
 #[repr(align(128))]
-struct NextPlace(AtomicU32);
+struct NextLine(
+    NextPlace,
+    /// The monitor has seen something that cannot wait for the next look around. In this line, for the
+    /// owner looks at it at each pick.
+    AtomicBool,
+);
 
 impl WorkerShared {
     pub(crate) fn new() -> Self {
         Self {
             inject: Inject::new(),
-            next: NextPlace(AtomicU32::new(0)),
+            next: NextLine(NextPlace::new(), AtomicBool::new(false)),
             deque: Deque::new(),
             fifo: Fifo::new(),
             stuck_at: AtomicU64::new(0),
-            attention: AtomicBool::new(false),
             timers: Timers::new(),
             parker: Parker::new(),
             counters: Counters::new(),
@@ -117,7 +121,7 @@ impl WorkerShared {
 
     /// Does anything wait with it that a thief may take?
     pub(crate) fn has_waiting(&self) -> bool {
-        self.has_stealable() || self.next.0.load(Relaxed) != 0
+        self.has_stealable() || !self.next.0.is_empty()
     }
 
     #[inline]
@@ -140,12 +144,12 @@ impl WorkerShared {
     }
 
     pub(crate) fn ask_attention(&self) {
-        self.attention.store(true, Relaxed);
+        self.next.1.store(true, Relaxed);
     }
 
     /// Processes in its queues, roughly.
     pub(crate) fn queued(&self) -> (usize, usize, usize) {
-        (self.deque.len() + usize::from(self.next.0.load(Relaxed) != 0), self.fifo.len(), self.inject.len())
+        (self.deque.len() + usize::from(!self.next.0.is_empty()), self.fifo.len(), self.inject.len())
     }
 }
 
@@ -160,7 +164,12 @@ pub(crate) struct Worker {
     pub(crate) magazines: Magazines,
     next_streak: Cell<u32>,
     young_streak: Cell<u32>,
-    turn: Cell<u64>,
+    /// Picks till the next look around.
+    until_look: Cell<u32>,
+    /// Looks around so far.
+    looks: Cell<u32>,
+    /// The next step is timed.
+    sample: Cell<bool>,
     searching: Cell<bool>,
     rng: Cell<u64>,
     /// Recent mean of the gaps between running out of work and having some again, in nanoseconds.
@@ -168,6 +177,7 @@ pub(crate) struct Worker {
     events_per_step_max: u32,
     /// Yields handed out by the step that runs.
     yields: RefCell<Vec<CommandRequest>>,
+    has_yields: Cell<bool>,
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
@@ -213,12 +223,15 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         magazines: Magazines::new(),
         next_streak: Cell::new(0),
         young_streak: Cell::new(0),
-        turn: Cell::new(shared.turn()),
+        until_look: Cell::new(LOOK_AROUND - 1),
+        looks: Cell::new(0),
+        sample: Cell::new(false),
         searching: Cell::new(false),
         rng: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(me) + 1) << 32 ^ u64::from(hub.id)),
         gap: Cell::new(u64::MAX / 8),
         events_per_step_max: engine.config.events_per_step_max,
         yields: RefCell::new(Vec::new()),
+        has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
         loot: UnsafeCell::new([0; STEAL_MAX]),
@@ -276,19 +289,19 @@ impl Worker {
     }
 
     /// The next process of the local queues; see the module's table.
-    #[inline]
+    #[inline(always)]
     fn pick(&self) -> Option<Item> {
-        let turn = self.turn.get() + 1;
-        self.turn.set(turn);
-        self.shared.counters.turns.store(turn, Relaxed);
-        if turn % LOOK_AROUND == 0 || self.shared.attention.load(Relaxed) {
-            if let Some(item) = self.look_around(turn) {
+        Counters::bump(&self.shared.counters.turns);
+        let until_look = self.until_look.get();
+        self.until_look.set(until_look.wrapping_sub(1));
+        if until_look == 0 || self.shared.next.1.load(Relaxed) {
+            if let Some(item) = self.look_around() {
                 return Some(item);
             }
         }
         let next_streak = self.next_streak.get();
-        if next_streak < NEXT_MAX && self.shared.next.0.load(Relaxed) != 0 {
-            if let Some(item) = self.take_next() {
+        if next_streak < NEXT_MAX {
+            if let Some(item) = self.shared.next.0.take() {
                 self.next_streak.set(next_streak + 1);
                 return Some(item);
             }
@@ -302,27 +315,24 @@ impl Worker {
             }
         }
         self.young_streak.set(0);
-        self.fifo.pop().or_else(|| self.shared.deque.take_oldest()).or_else(|| self.take_next())
-    }
-
-    #[inline]
-    fn take_next(&self) -> Option<Item> {
-        if self.shared.next.0.load(Relaxed) == 0 {
-            return None;
+        if let Some(item) = self.fifo.pop() {
+            return Some(item);
         }
-        // AcqRel: a thief may be quicker. Acquire pairs with the Release of `queue_woken`, should the
-        // owner be another thread by then; Release keeps the two sides' takes in order.
-        let item = self.shared.next.0.swap(0, AcqRel);
-        (item != 0).then_some(item)
+        self.shared.deque.take_oldest().or_else(|| self.shared.next.0.take())
     }
 
     /// Every so many turns: what lies beyond the local queues must not wait for them to be empty.
     #[cold]
-    fn look_around(&self, turn: u64) -> Option<Item> {
-        if self.shared.attention.load(Relaxed) {
-            self.shared.attention.store(false, Relaxed);
+    #[inline(never)]
+    fn look_around(&self) -> Option<Item> {
+        self.until_look.set(LOOK_AROUND - 1);
+        let looks = self.looks.get().wrapping_add(1);
+        self.looks.set(looks);
+        self.sample.set(true);
+        if self.shared.next.1.load(Relaxed) {
+            self.shared.next.1.store(false, Relaxed);
         }
-        if turn % (4 * LOOK_AROUND) == 0 || self.shared.timers.next_due() != NEVER {
+        if looks % 4 == 0 || self.shared.timers.next_due() != NEVER {
             let now = clock::refresh();
             self.fire(self.shared, now);
         }
@@ -486,7 +496,7 @@ impl Worker {
             }
             let due = victim.timers.next_due();
             if due != NEVER && due <= clock::coarse_nanos() && self.fire(victim, clock::refresh()) > 0 {
-                if let Some(item) = self.take_next().or_else(|| self.deque.pop()) {
+                if let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop()) {
                     return Some(item);
                 }
             }
@@ -515,12 +525,7 @@ impl Worker {
 
     /// The run-next place of a worker whose step does not end.
     fn steal_next(&self, victim: &WorkerShared) -> Option<Item> {
-        let item = victim.next.0.load(Relaxed);
-        if item == 0 || !victim.is_stuck() {
-            return None;
-        }
-        // AcqRel: Acquire pairs with the Release of `queue_woken`, see `take_next`.
-        victim.next.0.compare_exchange(item, 0, AcqRel, Relaxed).ok()
+        victim.next.0.steal(|| victim.is_stuck())
     }
 
     fn park(&self) {
@@ -569,18 +574,9 @@ impl Worker {
     /// Queues a process that this worker made `READY` by a message or wake: it runs next.
     #[inline(always)]
     pub(crate) fn queue_woken(&self, item: Item) {
-        let next = &self.shared.next.0;
-        if next.load(Relaxed) == 0 {
-            // Release: pairs with the Acquire of `steal_next`. Only the owner fills the place, so nothing
-            // is overwritten.
-            next.store(item, Release);
-            self.hub.watch.ensure_awake();
-            return;
-        }
-        // A thief may empty it between the look and the swap; then nothing is displaced.
-        let displaced = next.swap(item, AcqRel);
-        if displaced != 0 {
-            self.push_young(displaced);
+        match self.shared.next.0.put(item) {
+            None => self.hub.watch.ensure_awake(),
+            Some(displaced) => self.push_young(displaced),
         }
     }
 
@@ -647,12 +643,128 @@ impl Worker {
 
     // ---------------------------------------------------------------- one turn
 
-    #[inline]
+    #[inline(always)]
     fn run(&self, number: Item) {
         let slot = memory::slot(number);
-        let mut inbox = slot.inbox.load(Relaxed);
-        // SAFETY: this worker took the process out of a run queue: it is the runner from here on. What the
-        // last runner and the waker wrote came along with the queue.
+        let inbox = slot.inbox.load(Relaxed);
+        // This worker took the process out of a run queue: it is the runner from here on. What the last
+        // runner and the waker wrote came along with the queue.
+        // SAFETY: the runner alone touches the cold part.
+        let cold = slot.cold.with(|cold| unsafe { *cold });
+        let pid = LocalPid::new(number, slot.first()).expect("slot numbers begin at 1");
+        if inbox == 0 && cold.is_null() {
+            let word = slot.claim(false);
+            self.slot_worker(slot);
+            let head = word.head();
+            if word.is_killed() {
+                return self.end_killed(number, slot, head);
+            }
+            if head != 0 {
+                if InMemory.next(head).load(Relaxed) == 0 {
+                    slot.inbox.store(head, Relaxed);
+                } else {
+                    let (rest, onto) = turn_round(&InMemory, head, 0, TURN_ROUND_MAX);
+                    slot.inbox.store(onto, Relaxed);
+                    if rest != 0 {
+                        return self.turn_round_later(number, slot, rest);
+                    }
+                }
+            }
+        } else if !self.claim_slowly(number, pid, slot, inbox) {
+            return;
+        }
+        Counters::bump_steps(&slot.steps);
+        // SAFETY: a process's table is a static.
+        let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
+        let mut turn = Turn {
+            events: Events { worker: self, slot, left: self.events_per_step_max },
+            out: StepOutput { worker: self, slot, pid, status: Status::Idle, ending: ManuallyDrop::new(None) },
+        };
+        self.chain_len.set(0);
+        let body = body_of(slot, table);
+        let sampled = self.sample.replace(false).then(clock::now_nanos);
+        // SAFETY: the body is of the table's type, and this worker is the runner.
+        let result = catch_unwind(AssertUnwindSafe(|| unsafe { (table.step)(body, &mut turn) }));
+        if let Some(began) = sampled {
+            self.shared.counters.note_step(clock::now_nanos().saturating_sub(began));
+        }
+        let status = turn.out.status;
+        match result {
+            Ok(Ok(())) => {
+                if self.has_yields.get() {
+                    self.carry_out(pid);
+                }
+                if status as u8 <= Status::Wait as u8 && slot.inbox.load(Relaxed) == 0 && turn.out.ending.is_none() {
+                    let wait = if status == Status::Idle { Wait::Idle } else { Wait::Blocked };
+                    if slot.release(wait) == After::Queue {
+                        self.push_old(number);
+                    }
+                } else if status as u8 <= Status::Continue as u8 && turn.out.ending.is_none() {
+                    slot.requeue();
+                    self.push_old(number);
+                } else if status == Status::Consumed && turn.out.ending.is_none() {
+                    self.end(number, slot, ExitReason::Normal, None, false, false);
+                } else {
+                    self.finish_specially(number, pid, slot, status, turn.out.ending.take());
+                }
+            }
+            Ok(Err(error)) => {
+                self.fail(number, slot, status, turn.out.ending.take(), ExitReason::Failed(error));
+            }
+            Err(payload) => {
+                self.count(|counters| &counters.panics);
+                let error = contained(payload);
+                let ending = turn.out.ending.take();
+                if table.survives_panics && status as u8 <= Status::Continue as u8 {
+                    return self.go_on(number, pid, slot, ending);
+                }
+                let reason = ExitReason::Panicked(error.text().into());
+                self.fail(number, slot, status, ending, reason);
+            }
+        }
+    }
+
+    /// The end of a turn that left something behind.
+    #[cold]
+    #[inline(never)]
+    fn finish_specially(
+        &self,
+        number: Item,
+        pid: LocalPid,
+        slot: &'static Slot,
+        status: Status,
+        ending: Option<Box<Ending>>,
+    ) {
+        match (status, ending.map(|ending| *ending)) {
+            (Status::Done, Some(Ending::Result(result))) => {
+                self.end(number, slot, ExitReason::Normal, Some(result), true, true);
+            }
+            (Status::Done, unused) => {
+                let _ = contain(|| drop(unused));
+                self.end(number, slot, ExitReason::Normal, None, true, true);
+            }
+            (Status::Upgrade, Some(Ending::Upgrade(upgrade))) => self.upgrade(number, pid, slot, upgrade),
+            (Status::Consumed, Some(Ending::Result(result))) => {
+                self.end(number, slot, ExitReason::Normal, Some(result), false, false);
+            }
+            (Status::Consumed, unused) => {
+                let _ = contain(|| drop(unused));
+                self.end(number, slot, ExitReason::Normal, None, false, false);
+            }
+            // Said first, and then taken back by another status.
+            (_, unused) => {
+                let _ = contain(|| drop(unused));
+                slot.requeue();
+                self.push_old(number);
+            }
+        }
+    }
+
+    /// The claim of a process with a cold part or with messages taken before. `false`: this turn is over.
+    #[cold]
+    #[inline(never)]
+    fn claim_slowly(&self, number: Item, pid: LocalPid, slot: &'static Slot, inbox: u32) -> bool {
+        // SAFETY: the runner alone touches the cold part.
         let cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
         let rest = cold.as_ref().map_or(0, |cold| cold.rest);
         let keep = inbox != 0 || rest != 0;
@@ -660,112 +772,75 @@ impl Worker {
         self.slot_worker(slot);
         let head = if keep { 0 } else { word.head() };
         if word.is_killed() {
-            return self.end_killed(number, slot, head);
+            self.end_killed(number, slot, head);
+            return false;
         }
-        if head != 0 && InMemory.next(head).load(Relaxed) == 0 {
-            inbox = head;
-            slot.inbox.store(inbox, Relaxed);
-        } else if head != 0 || rest != 0 {
+        if head != 0 || rest != 0 {
             let from = if rest != 0 { rest } else { head };
             let (rest, onto) = turn_round(&InMemory, from, inbox, TURN_ROUND_MAX);
             slot.inbox.store(onto, Relaxed);
-            if rest != 0 || cold.is_some() {
-                // SAFETY: the runner.
-                unsafe { cold_of(slot) }.rest = rest;
+            if let Some(cold) = cold {
+                cold.rest = rest;
             }
             if rest != 0 {
-                slot.requeue();
-                return self.push_old(number);
+                self.turn_round_later(number, slot, rest);
+                return false;
             }
         }
-        Counters::bump_steps(&slot.steps);
-        let pid = LocalPid::new(number, slot.first()).expect("slot numbers begin at 1");
-        // SAFETY: a process's table is a static.
-        let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
-        if let Some(cold) = cold
-            && cold.start.is_some()
-            && !self.begin(pid, slot, table, cold)
-        {
-            return;
-        }
-        let mut turn = Turn {
-            events: Events { worker: self, slot, left: self.events_per_step_max },
-            out: StepOutput { worker: self, slot, pid, status: Status::Idle },
-        };
-        self.chain_len.set(0);
-        let body = body_of(slot, table);
-        // SAFETY: the body is of the table's type, and this worker is the runner.
-        let step = AssertUnwindSafe(|| unsafe { (table.step)(body, &mut turn) });
-        let result = if self.turn.get() % STEP_SAMPLE == 0 {
-            let began = clock::now_nanos();
-            let result = catch_unwind(step);
-            self.shared.counters.note_step(clock::now_nanos().saturating_sub(began));
-            result
-        } else {
-            catch_unwind(step)
-        };
-        let status = std::mem::take(&mut turn.out.status);
-        match result {
-            Ok(Ok(())) => {
-                if !self.yields.borrow().is_empty() {
-                    self.carry_out(pid);
-                }
-                self.finish_turn(number, pid, slot, status);
-            }
-            Ok(Err(error)) => self.fail(number, slot, status, ExitReason::Failed(error)),
-            Err(payload) => {
-                self.count(|counters| &counters.panics);
-                let error = contained(payload);
-                self.fail(number, slot, status, ExitReason::Panicked(error.text().into()));
-            }
-        }
+        // SAFETY: the runner; references taken above are used no more.
+        let owes_start = slot.cold.with(|cold| unsafe { (*cold).as_ref() }).is_some_and(|cold| cold.start.is_some());
+        !owes_start || self.begin(pid, slot)
     }
 
-    #[inline(always)]
-    fn finish_turn(&self, number: Item, pid: LocalPid, slot: &'static Slot, status: Status) {
-        let wait = match status {
-            Status::Idle => Wait::Idle,
-            Status::Wait => Wait::Blocked,
-            Status::Continue => {
-                slot.requeue();
-                return self.push_old(number);
-            }
-            Status::Consumed => return self.end(number, slot, ExitReason::Normal, None, false, false),
-            Status::Done(result) => {
-                return self.end(number, slot, ExitReason::Normal, Some(result), true, true);
-            }
-            Status::Upgrade(upgrade) => return self.upgrade(number, pid, slot, *upgrade),
-        };
-        if slot.inbox.load(Relaxed) != 0 {
-            slot.requeue();
-            return self.push_old(number);
+    /// So many messages wait that turning them round goes on in the next turn.
+    #[cold]
+    #[inline(never)]
+    fn turn_round_later(&self, number: Item, slot: &'static Slot, rest: u32) {
+        // SAFETY: the runner; no other reference into the cold part is used after this.
+        unsafe { cold_of(slot) }.rest = rest;
+        slot.requeue();
+        self.push_old(number);
+    }
+
+    /// A panic failed one message; the process goes on with the next.
+    #[cold]
+    #[inline(never)]
+    fn go_on(&self, number: Item, pid: LocalPid, slot: &'static Slot, ending: Option<Box<Ending>>) {
+        let _ = contain(|| drop(ending));
+        if self.has_yields.get() {
+            self.carry_out(pid);
         }
-        match slot.release(wait) {
-            crate::process::slot::After::Nothing => {}
-            crate::process::slot::After::Queue => self.push_old(number),
-        }
+        slot.requeue();
+        self.push_old(number);
     }
 
     #[cold]
-    fn fail(&self, number: Item, slot: &'static Slot, status: Status, reason: ExitReason) {
+    #[inline(never)]
+    fn fail(
+        &self,
+        number: Item,
+        slot: &'static Slot,
+        status: Status,
+        ending: Option<Box<Ending>>,
+        reason: ExitReason,
+    ) {
+        self.has_yields.set(false);
         let dropped = std::mem::take(&mut *self.yields.borrow_mut());
-        let used_up = matches!(status, Status::Consumed);
-        let _ = contain(|| drop(status));
+        let _ = contain(|| drop(ending));
         for request in dropped {
             let _ = contain(|| drop(request));
         }
+        let used_up = status == Status::Consumed;
         self.end(number, slot, reason, None, !used_up, !used_up);
     }
 
     /// Runs `init`. `false`: the process has ended.
     #[cold]
-    fn begin(
-        &self,
-        pid: LocalPid,
-        slot: &'static Slot,
-        table: &'static ProcessTable,
-        cold: &mut Cold,
-    ) -> bool {
+    fn begin(&self, pid: LocalPid, slot: &'static Slot) -> bool {
+        // SAFETY: a process's table is a static.
+        let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
+        // SAFETY: the runner; `init` has no way to the cold part.
+        let cold = unsafe { cold_of(slot) };
         let start = cold.start.take().expect("asked for by the caller");
         let Some(init) = table.init else {
             return true;
@@ -823,12 +898,17 @@ impl Worker {
         slot.table.store(ptr::from_ref(table).cast_mut(), Release);
         let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: None };
         let body = body_of(slot, table);
-        let begun = closed.and_then(|()| {
+        let input = upgrade.input;
+        let begun = match closed {
             // SAFETY: the body was just written; this worker is the runner.
-            contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, upgrade.input) })
+            Ok(()) => contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, input) })
                 .and_then(|answer| answer)
-                .map_err(ExitReason::InitFailed)
-        });
+                .map_err(ExitReason::InitFailed),
+            Err(reason) => {
+                let _ = contain(|| drop(input));
+                Err(reason)
+            }
+        };
         match begun {
             Ok(()) => {
                 slot.requeue();
@@ -915,6 +995,9 @@ impl Worker {
             || self.engine.hooks.is_some();
         if known {
             self.end_known(number, first, word, inbox, cold, reason, result);
+        } else if !matches!(reason, ExitReason::Normal) {
+            // An error may come from a type of the user's.
+            let _ = contain(|| drop(reason));
         }
         if self.engine.checks_births {
             self.engine.unadmit_birth();
@@ -953,11 +1036,13 @@ impl Worker {
             let _ = contain(|| drop(cold));
         }
         let lists = [inbox, rest, word.head()];
-        let kept = word.is_watched() && self.engine.names.release(pid, lists, reason.is_crash());
-        if !kept {
-            for list in lists {
-                self.drop_list(list);
-            }
+        let drop_list = |list| {
+            self.drop_list(list);
+        };
+        if word.is_watched() {
+            self.engine.names.release(pid, lists, &reason, drop_list);
+        } else {
+            lists.into_iter().for_each(drop_list);
         }
         budget::forget(pid.local(), word);
         for waiter in waiters {
@@ -1004,11 +1089,13 @@ impl Worker {
 
     pub(crate) fn hand_out(&self, request: CommandRequest) {
         self.yields.borrow_mut().push(request);
+        self.has_yields.set(true);
     }
 
     /// Hands the yields of the step to their handlers; the process still counts as running.
     #[cold]
     fn carry_out(&self, pid: LocalPid) {
+        self.has_yields.set(false);
         let mut requests = std::mem::take(&mut *self.yields.borrow_mut());
         for CommandRequest { id, input, seq } in requests.drain(..) {
             let mut completer = Completer::new(ReplyTo { pid, seq });
@@ -1021,7 +1108,7 @@ impl Worker {
                 }
             };
             let cx = HandlerContext { engine: &self.engine, worker: self, pid, id };
-            let handled = contain(|| entry.handler.handle(&cx, input, completer));
+            let handled = entry.handle(&cx, input, completer);
             if let Err(error) = handled {
                 // Late, and so without effect, if the handler had completed before it panicked.
                 self.count(|counters| &counters.panics);
