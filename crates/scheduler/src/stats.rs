@@ -354,6 +354,59 @@ impl Registrations {
     }
 }
 
+impl std::fmt::Display for Stats {
+    /// A table for people: a column for each worker and one for all, then what belongs to no worker.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        type Row = (&'static str, fn(&WorkerStats) -> u64);
+        const ROWS: [Row; 16] = [
+            ("turns", |worker| worker.turns),
+            ("spawned by steps", |worker| worker.spawned),
+            ("ended", |worker| worker.ended),
+            ("steals", |worker| worker.steals),
+            ("steal rounds", |worker| worker.steal_tries),
+            ("parks", |worker| worker.parks),
+            ("long spins", |worker| worker.long_spins),
+            ("queue spills", |worker| worker.spills),
+            ("panics contained", |worker| worker.panics),
+            ("messages dropped", |worker| worker.dropped_messages),
+            ("late completions", |worker| worker.late_completions),
+            ("timers fired", |worker| worker.timers_fired),
+            ("queued: young", |worker| worker.queued_young as u64),
+            ("queued: old", |worker| worker.queued_old as u64),
+            ("queued: injected", |worker| worker.queued_inject as u64),
+            ("timers armed", |worker| worker.timers as u64),
+        ];
+        write!(f, "{:<18}", "")?;
+        for worker in 0..self.workers.len() {
+            write!(f, "{:>14}", format!("worker {worker}"))?;
+        }
+        writeln!(f, "{:>14}", "all")?;
+        let total = self.total();
+        for (name, of) in ROWS {
+            write!(f, "{name:<18}")?;
+            for worker in self.workers.iter().chain([&total]) {
+                write!(f, "{:>14}", of(worker))?;
+            }
+            writeln!(f)?;
+        }
+        let ByState { idle, blocked, ready, running } = self.by_state;
+        writeln!(f, "processes         {idle} idle, {blocked} blocked, {ready} ready, {running} running")?;
+        writeln!(f, "spawned outside   {}", self.spawned_outside)?;
+        writeln!(f, "global queue      {}", self.queued_global)?;
+        writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
+        writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;
+        for (name, times) in [("step time", &self.step_times), ("timer lateness", &self.timer_lateness)] {
+            let below = |part| match times.quantile(part) {
+                Some(time) => format!("{time:?}"),
+                None => "-".to_owned(),
+            };
+            let (half, most, all) = (below(0.5), below(0.99), below(1.0));
+            writeln!(f, "{name:<18}{} samples, half < {half}, 99 % < {most}, all < {all}", times.count())?;
+        }
+        Ok(())
+    }
+}
+
 /// The state of a process, as a reader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProcessState {

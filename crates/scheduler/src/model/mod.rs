@@ -24,10 +24,13 @@
 //! - A wait with a limit ends by a notification only: loom has no clock.
 
 mod deque;
+mod event_queue;
 mod fifo;
 mod global;
 mod inject;
+mod mailbox;
 mod next;
+mod slot;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

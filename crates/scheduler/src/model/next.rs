@@ -37,8 +37,8 @@ fn a_thief_meets_puts_and_takes() {
     let info = ModelInfo {
         name: "next::a_thief_meets_puts_and_takes",
         threads: 3,
-        operations: "put 1, take, put 2, take | steal | steal",
-        preemption_bound: None,
+        operations: "put, take, put, put, take | steal | steal",
+        preemption_bound: Some(3),
     };
     check(info, || {
         let shared = Shared::new(3);

@@ -37,7 +37,8 @@ impl<'a> Events<'a> {
     #[inline(always)]
     pub(crate) fn next_cell(&mut self) -> Option<u32> {
         let cell = self.slot.inbox.load(Relaxed);
-        if cell == 0 || self.left == 0 {
+        // A step that goes on for a period of the monitor while others wait gets no more events.
+        if cell == 0 || self.left == 0 || self.worker.is_called() {
             return None;
         }
         self.left -= 1;

@@ -239,6 +239,12 @@ impl<M: Send + 'static> Context<'_, M> {
         self.out.send_request(to.pid, None, reply, message);
     }
 
+    /// Opens a yield and gives the right to complete it, to be sent to anybody in any way; see
+    /// [`StepOutput::open_reply`].
+    pub fn open_reply<R: Send + 'static>(&mut self, tag: Tag, timeout: Option<Duration>) -> Reply<R> {
+        self.out.open_reply(tag, timeout)
+    }
+
     /// Hands out a command; its result arrives in [`Actor::event`] with this tag.
     pub fn command<C: Command>(&mut self, tag: Tag, command: C) {
         self.out.command(tag, command);
@@ -397,6 +403,12 @@ fn read<R: Send + 'static>(result: Result<Payload, YieldError>) -> Result<R, Ask
 }
 
 impl StepOutput<'_> {
+    /// Opens a yield and gives the right to complete it: a [`Reply`] to put into a message and send in any
+    /// way, by name too. The answer, or that there is none, arrives as a completed yield with this tag.
+    pub fn open_reply<R: Send + 'static>(&mut self, tag: Tag, timeout: Option<Duration>) -> Reply<R> {
+        Reply::new(self.begin_ask(tag, timeout))
+    }
+
     #[inline(always)]
     fn has_ended(&self) -> bool {
         self.status as u8 >= Status::Done as u8

@@ -264,6 +264,12 @@ impl Worker {
         Counters::bump(counter(&self.shared.counters));
     }
 
+    /// Does something wait that cannot wait for many more events of this step?
+    #[inline(always)]
+    pub(crate) fn is_called(&self) -> bool {
+        self.shared.next.1.load(Relaxed)
+    }
+
     // ---------------------------------------------------------------- the loop
 
     fn run_until_gone(&self) {

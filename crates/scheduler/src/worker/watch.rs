@@ -89,12 +89,13 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         for (worker, last) in hub.workers.iter().zip(&mut seen) {
             let turn = worker.turn();
             let due = worker.timers.next_due() <= now;
-            if due {
-                worker.ask_attention();
-            }
             let unmoved = turn == *last;
             *last = turn;
-            if unmoved && (due || worker.has_waiting()) {
+            let waits = due || worker.has_waiting();
+            if due || (unmoved && waits) {
+                worker.ask_attention();
+            }
+            if unmoved && waits {
                 worker.judge_stuck(turn);
                 if let Some(thief) = hub.idle.choose_any() {
                     hub.workers[thief as usize].parker.unpark();
