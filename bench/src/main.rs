@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and waits")]
 
 mod common;
+mod grow;
 mod latency;
 mod memory;
 mod messages;
@@ -22,7 +23,8 @@ struct Arguments {
     #[arg(long, default_value = "evener")]
     engine: String,
     /// Which workload: spawn, spawn_nested, yield, ping_pong_1, ping_pong_1000, ring, fan_in, fan_out,
-    /// big, memory, wake, fairness_hog, fairness_yield, fairness_block.
+    /// big, memory, wake, fairness_hog, fairness_yield, fairness_block; and grow: cost at 10 to 1,000,000
+    /// processes, a line for each.
     #[arg(long)]
     workload: String,
     /// How many workers.
@@ -61,6 +63,7 @@ fn main() {
         "fairness_hog" => latency::fairness(&scheduler, n.unwrap_or(10_000) as usize, latency::Hog::Mailbox),
         "fairness_yield" => latency::fairness(&scheduler, n.unwrap_or(10_000) as usize, latency::Hog::Continue),
         "fairness_block" => latency::block(&scheduler, n.unwrap_or(20) as usize),
+        "grow" => grow::grow(&scheduler, n.unwrap_or(2_000_000)),
         "tcp_echo" => {
             println!("{{\"engine\":\"evener\",\"workload\":\"{workload}\",\"workers\":{workers},\"na\":true}}");
             return;

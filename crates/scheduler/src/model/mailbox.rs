@@ -63,6 +63,8 @@ pub(super) struct Process {
     /// The narrow sizes of this model.
     turn_round_max: u32,
     events_max: usize,
+    /// A fault for a negative control: turns take from the word though they have older messages.
+    takes_always: std::sync::atomic::AtomicBool,
     /// For the oracle, unseen by loom: what turns delivered, and what ends dropped.
     delivered: std::sync::Mutex<Vec<Item>>,
     dropped: std::sync::Mutex<Vec<Item>>,
@@ -81,6 +83,7 @@ impl Process {
             queue: AtomicU32::new(0),
             turn_round_max,
             events_max,
+            takes_always: std::sync::atomic::AtomicBool::new(false),
             delivered: std::sync::Mutex::default(),
             dropped: std::sync::Mutex::default(),
             ends: std::sync::atomic::AtomicU32::new(0),
@@ -157,9 +160,10 @@ impl Process {
         // As a worker does, before the claim: what the last runner left came along with the queue.
         let inbox = self.slot.inbox.load(Relaxed);
         let rest = self.rest();
-        let word = self.slot.claim(inbox != 0 || rest != 0);
+        let keep = (inbox != 0 || rest != 0) && !self.takes_always.load(std::sync::atomic::Ordering::Relaxed);
+        let word = self.slot.claim(keep);
         assert!(word.is_ready(), "claimed a process that is {word:?}");
-        let head = if inbox != 0 || rest != 0 { 0 } else { word.head() };
+        let head = if keep { 0 } else { word.head() };
         if word.is_killed() {
             self.end([inbox, rest, head]);
             return true;
@@ -241,6 +245,10 @@ impl Process {
         assert!(word.is_waiting() || word.is_free(), "nothing is queued, but the process is {word:?}");
         assert_eq!(word.head(), 0, "a message waits and the process is not queued");
         assert_eq!(self.slot.inbox.load(Relaxed), 0, "the inbox waits and the process is not queued");
+    }
+
+    pub(super) fn forget_to_keep(&self) {
+        self.takes_always.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(super) fn delivered(&self) -> Vec<Item> {

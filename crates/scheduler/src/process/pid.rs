@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn text_form_round_trips() {
-        for text in ["0.0.1.0", "65535.65535.4294967295.16777215", "0.1.42.7"] {
+        for text in ["0.0.1.0", "65535.65535.4294967295.16777214", "0.1.42.7"] {
             assert_eq!(text.parse::<Pid>().unwrap().to_string(), text);
         }
     }
@@ -177,7 +177,7 @@ mod tests {
             ("0.65536.1.0", "host"),
             ("0.0.0.0", "slot"),
             ("0.0.01.0", "slot"),
-            ("0.0.1.16777216", "generation"),
+            ("0.0.1.16777215", "generation"),
             ("0.0.1.-1", "generation"),
             ("0.0.1.", "generation"),
             ("0.0.+1.0", "slot"),

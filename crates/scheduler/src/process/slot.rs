@@ -289,6 +289,12 @@ impl Slot {
         }
     }
 
+    /// Makes `generation` the next one of a slot that nobody knows yet.
+    #[cfg(all(test, loom))]
+    pub(crate) fn skip_to(&self, generation: u32) {
+        self.word.store(u64::from(generation) << GENERATION_SHIFT | FREE, Relaxed);
+    }
+
     /// The word as it is now, or was a moment ago.
     #[inline(always)]
     pub(crate) fn word(&self) -> Word {

@@ -186,6 +186,9 @@ pub enum WaitError {
     CannotWait,
 }
 
+/// The least time that [`Scheduler::stop`] waits for what follows a kill: a running step, the stop hook.
+const AFTER_KILL_MIN: Duration = Duration::from_secs(5);
+
 /// Waits for the end of a process, after `ask` if it is alive.
 fn wait_for_end(
     pid: Pid,
@@ -259,7 +262,7 @@ impl Scheduler {
 
     /// Asks a process to end ([`crate::Event::Cancel`]) and waits till it has: its stop hook
     /// ([`crate::Process::close`]) has returned by then. What has not ended after `timeout` is killed, and
-    /// waited for as long again, for a running step and the stop hook cannot be cut short.
+    /// waited for as long again (at least 5 seconds), for a running step and the stop hook cannot be cut short.
     ///
     /// Any number of threads may stop one process; it is asked once, and all return after the hook. The
     /// earliest deadline counts. A process that has ended before gives [`ExitReason::NoProcess`].
@@ -268,7 +271,7 @@ impl Scheduler {
     /// [`WaitError`]; after [`WaitError::TimedOut`] the process has been killed and will end when its step
     /// does.
     pub fn stop(&self, pid: Pid, timeout: Duration) -> Result<Arc<ExitReason>, WaitError> {
-        let whole = timeout.saturating_mul(2);
+        let whole = timeout.saturating_add(timeout.max(AFTER_KILL_MIN));
         wait_for_end(pid, Some(whole), || links::stop(pid.local(), "stopped".into(), timeout))
     }
 }
