@@ -1,6 +1,61 @@
-//! evener-scheduler
+//! A scheduler for millions of small processes in one program: state machines that share nothing and
+//! talk by messages, run by one worker for each core that steal work from one another, with bounded
+//! mailboxes, supervision, and a bound on how long a ready process waits.
+//!
+//! ```
+//! use evener_scheduler::{Reply, Scheduler};
+//! use std::time::Duration;
+//!
+//! enum Count { Add(u64), Get(Reply<u64>) }
+//!
+//! let scheduler = Scheduler::new()?;
+//! let counter = scheduler.spawn_fn(0, |count, message, _cx| match message {
+//!     Count::Add(more) => *count += more,
+//!     Count::Get(reply) => reply.send(*count),
+//! })?;
+//! counter.tell(Count::Add(2))?;
+//! counter.tell(Count::Add(3))?;
+//! assert_eq!(counter.ask(Count::Get, Duration::from_secs(1))?, 5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Two layers
+//!
+//! *Typed*: an [`Actor`] (or a closure, [`Scheduler::spawn_fn`]) takes messages of one type and is known by a
+//! [`Handle`] of that type; [`Handle::tell`] sends, [`Handle::ask`] waits for an answer.
+//!
+//! *Raw*: a [`Process`] is stepped with [`Events`] (messages of any type, results of yields, ends of others)
+//! and writes to a [`StepOutput`]: commands to be carried out, messages, what it does next. It is known by
+//! its [`Pid`]. The typed layer is made of it and costs no more.
+//!
+//! # What always holds
+//!
+//! 1. A process is in at most one run queue and is stepped by at most one thread.
+//! 2. No ready process waits for long while a worker sleeps.
+//! 3. A sender to an earlier life of a mailbox changes nothing.
+//! 4. Messages from one sender to one process arrive in order, each once, or are refused, or are dropped with
+//!    the process and counted.
+//! 5. `close` runs exactly once on every way out of a process that had begun; a panic ends at most the
+//!    process in which it happens.
+//! 6. What comes late or twice (an answer, a timer, a wake, a kill) is harmless; a PID or a handle may
+//!    outlive its process and its scheduler.
+//!
+//! # The map, in the order in which a message meets it
+//!
+//! | | |
+//! | --- | --- |
+//! | `process/` | what is scheduled: the trait, PIDs, the slot with its one atomic word, mailbox, budgets |
+//! | `route/` | who hears whom: relay, names, monitors and links, supervisors, hosts |
+//! | `queues/` | where ready ones wait |
+//! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
+//! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
+//! | `typed/` | actors, handles, answers |
+//! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
+//! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
+//! | `model/` | loom models of what threads share |
 
-#![allow(dead_code)]
+// The models see the shared structures alone, and those not whole.
+#![cfg_attr(loom, allow(dead_code, reason = "the program around the models is left out"))]
 
 mod queues;
 mod sync;
@@ -66,5 +121,5 @@ mod api {
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
     #[doc(hidden)]
     pub use crate::stats::Registrations;
-    pub use crate::stats::{ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of};
+    pub use crate::stats::{BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of};
 }

@@ -1,7 +1,7 @@
 //! Counters and sizes: cheap enough to stay on, read without disturbing anybody.
 //!
 //! Each worker counts for itself, in lines of its own, by plain loads and stores (one writer); a reader
-//! sums. No clock is read for each step: every [`STEP_SAMPLE`]-th one is timed. Processes by state are
+//! sums. No clock is read for each step: the first one after each look around (one in 61) is timed. Processes by state are
 //! counted when asked, by a walk over the slots that reads their words and nothing else.
 //!
 //! Built without the feature `stats` the counters that nobody needs for running are compiled out.
@@ -17,8 +17,6 @@ use crate::route::host::Engine;
 use crate::sync::{AtomicU32, AtomicU64, Relaxed, Release};
 use crate::{LocalPid, Pid, clock};
 
-/// Every so many turns one step is timed.
-pub(crate) const STEP_SAMPLE: u64 = 61;
 /// Buckets of the histograms: bucket `n` holds times below `2^n` nanoseconds.
 pub const BUCKETS: usize = 40;
 

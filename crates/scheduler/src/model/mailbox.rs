@@ -5,7 +5,7 @@
 use std::ptr;
 
 use crate::process::event_queue::{Cells, turn_round};
-use crate::process::slot::{After, Bind, Gate, Refused, Slot, Wait};
+use crate::process::slot::{After, Bind, Gate, Refused, Slot, Wait, Word};
 use crate::queues::testing::Slots;
 use crate::queues::{Item, Links};
 use crate::sync::{Acquire, AtomicU32, Relaxed, Release};
@@ -189,7 +189,9 @@ impl Process {
             inbox = next;
         }
         match step() {
-            Then::End => self.end([inbox, 0, 0]),
+            Then::End => {
+                self.end([inbox, 0, 0]);
+            }
             Then::Wait if inbox != 0 => {
                 self.slot.requeue();
                 self.queue();
@@ -199,8 +201,8 @@ impl Process {
         true
     }
 
-    /// Ends the life that this thread runs; `lists` are taken messages.
-    pub(super) fn end(&self, lists: [u32; 3]) {
+    /// Ends the life that this thread runs; `lists` are taken messages. Gives the word as it was.
+    pub(super) fn end(&self, lists: [u32; 3]) -> Word {
         self.touch_body();
         let word = self.slot.close();
         assert!(word.is_running(), "closed a process that is {word:?}");
@@ -210,6 +212,7 @@ impl Process {
             self.drop_list(list);
         }
         self.ends.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        word
     }
 
     pub(super) fn drop_list(&self, mut list: u32) {

@@ -23,10 +23,12 @@
 //! - loom weakens SeqCst loads and stores: store-then-look protocols use fences or read-modify-writes.
 //! - A wait with a limit ends by a notification only: loom has no clock.
 
+mod budget;
 mod deque;
 mod event_queue;
 mod fifo;
 mod global;
+mod idle;
 mod inject;
 mod mailbox;
 mod next;

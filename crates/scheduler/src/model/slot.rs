@@ -153,7 +153,7 @@ fn a_release_by_a_store_loses_a_message() {
             process.follow(process.slot.release(Wait::Idle));
         }
         sender.join().unwrap();
-        process.run_till_quiet();
+        while process.turn() {}
         assert_eq!(process.delivered().len() + process.dropped().len(), 1, "a message was lost");
     });
 }
@@ -409,7 +409,7 @@ fn a_life_is_seen_whole() {
         name: "slot::a_life_is_seen_whole",
         threads: 3,
         operations: "end, begin with another host | look | send by the old PID",
-        preemption_bound: None,
+        preemption_bound: Some(3),
     };
     check(info, || {
         let process = Arc::new(Process::new(1));

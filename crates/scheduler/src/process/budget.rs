@@ -379,7 +379,7 @@ mod program {
 
     /// The topics with budgets of a process, as they stand.
     #[must_use]
-    pub fn topics_of(pid: LocalPid) -> Vec<(Topic, TopicUse)> {
+    pub(crate) fn topics_of(pid: LocalPid) -> Vec<(Topic, TopicUse)> {
         ACCOUNTS.topics(pid.slot())
     }
 

@@ -152,7 +152,6 @@ impl<P: Process> TableFor<P> {
         layout: Layout::new::<P>(),
         inline: lies_inline(Layout::new::<P>()),
         type_name: std::any::type_name::<P>,
-        methods: P::methods,
         survives_panics: false,
     };
 
@@ -198,7 +197,6 @@ impl<F: FnOnce(&mut StepOutput<'_>) + Send + 'static> OnceTable<F> {
         layout: Layout::new::<F>(),
         inline: lies_inline(Layout::new::<F>()),
         type_name: std::any::type_name::<F>,
-        methods: || &[],
         survives_panics: false,
     };
 

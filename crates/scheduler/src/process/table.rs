@@ -17,8 +17,6 @@ pub(crate) struct ProcessTable {
     /// The value lies in the slot itself.
     pub(crate) inline: bool,
     pub(crate) type_name: fn() -> &'static str,
-    /// The methods that `spawn` accepts; empty: `init` decides.
-    pub(crate) methods: fn() -> &'static [&'static str],
     /// A panic in `step` fails what was being handled, and the process goes on.
     pub(crate) survives_panics: bool,
 }

@@ -224,8 +224,9 @@ impl<const CAP: usize, const VERSION_BITS: u32> Owner<'_, CAP, VERSION_BITS> {
     }
 
     /// Puts as many of `items` as there is room for at the young end, in one act, the last of them
-    /// youngest; answers how many. The rest is the caller's.
-    #[inline]
+    /// youngest; answers how many. The rest is the caller's. For the models and tests: workers put what
+    /// they stole into the FIFO.
+    #[cfg(test)]
     pub(crate) fn push_batch(&self, items: &[Item]) -> usize {
         let (tail, room) = self.room();
         let count = items.len().min(room);

@@ -125,8 +125,8 @@ impl<const CAP: usize> Fifo<CAP> {
     }
 
     /// Takes the oldest item. Goes on until it has one or the queue is empty; who owns the queue
-    /// calls `Owner::pop`.
-    #[inline]
+    /// calls `Owner::pop`. For the models and tests: a worker takes from others by [`Self::steal`].
+    #[cfg(test)]
     pub(crate) fn take_oldest(&self) -> Option<Item> {
         let mut buffer = [NONE];
         loop {

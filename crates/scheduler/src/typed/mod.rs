@@ -279,7 +279,6 @@ impl<A: Actor> ActorTable<A> {
         layout: std::alloc::Layout::new::<A>(),
         inline: lies_inline(std::alloc::Layout::new::<A>()),
         type_name: std::any::type_name::<A>,
-        methods: || &[],
         survives_panics: matches!(A::ON_PANIC, OnPanic::Message),
     };
 

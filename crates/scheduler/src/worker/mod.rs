@@ -5,7 +5,8 @@
 //! 1. every `LOOK_AROUND`-th turn: all of the own inject queue, one from the global queue, due timers;
 //! 2. the run-next place, at most [`NEXT_MAX`] times in a row;
 //! 3. the young end of its deque, at most [`YOUNG_MAX`] times in a row;
-//! 4. the oldest it has: the head of its FIFO, else the old end of the deque, else the run-next place;
+//! 4. the oldest it has: the head of its FIFO, else the old end of the deque, else the run-next place (while
+//!    the young end still has more: FIFO and deque by turns);
 //! 5. the own inject queue, all of it (at most `INJECT_MAX`): one runs, the rest goes to the FIFO;
 //! 6. the global queue, up to its fair share, at most [`GLOBAL_MAX`];
 //! 7. due timers, its own;
@@ -16,12 +17,13 @@
 //! # How long a ready process waits
 //!
 //! In turns of its worker, while that worker always has other work (`N = NEXT_MAX`, `Y = YOUNG_MAX`,
-//! `L = LOOK_AROUND`). Between two picks of step 4 lie at most `B = (Y + 1) * (N + 1)` turns.
+//! `L = LOOK_AROUND`). Between two picks of step 4 lie at most `B = (Y + 1) * (N + 1)` turns, and one more
+//! for each look around among them.
 //!
 //! | waits in | at most, in turns |
 //! | --- | --- |
-//! | FIFO, with `p` before it | `(p + 1) * B` |
-//! | deque, with `p` older ones | as the FIFO, behind all that is in the FIFO, if the young end never gets to it |
+//! | FIFO, with `p` before it | `(p + 1) * 2B` (`B` where the deque runs dry) |
+//! | deque, with `p` older ones | `(p + 1) * 2B` |
 //! | run-next place | 1, or a turn of step 4 first: `B` |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
@@ -164,6 +166,8 @@ pub(crate) struct Worker {
     pub(crate) magazines: Magazines,
     next_streak: Cell<u32>,
     young_streak: Cell<u32>,
+    /// Whose turn it was last when the young end had more: the deque's old end or the FIFO's.
+    oldest_from_deque: Cell<bool>,
     /// Picks till the next look around.
     until_look: Cell<u32>,
     /// Looks around so far.
@@ -223,6 +227,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         magazines: Magazines::new(),
         next_streak: Cell::new(0),
         young_streak: Cell::new(0),
+        oldest_from_deque: Cell::new(false),
         until_look: Cell::new(LOOK_AROUND - 1),
         looks: Cell::new(0),
         sample: Cell::new(false),
@@ -252,9 +257,6 @@ impl Worker {
     }
     #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-    pub(crate) fn engine_arc(&self) -> &Arc<Engine> {
         &self.engine
     }
 
@@ -317,6 +319,16 @@ impl Worker {
         if young_streak < YOUNG_MAX {
             if let Some(item) = self.deque.pop() {
                 self.young_streak.set(young_streak + 1);
+                return Some(item);
+            }
+        }
+        if young_streak >= YOUNG_MAX {
+            // The young end has not run dry, and the FIFO may never do: every second of these turns goes to
+            // what lies at the deque's old end.
+            let from_deque = !self.oldest_from_deque.get();
+            self.oldest_from_deque.set(from_deque);
+            if from_deque && let Some(item) = self.shared.deque.take_oldest() {
+                self.young_streak.set(0);
                 return Some(item);
             }
         }
@@ -523,7 +535,8 @@ impl Worker {
                 }
             },
         };
-        for &item in &loot[1..taken] {
+        let kept = 1 + self.fifo.push_batch(&loot[1..taken]);
+        for &item in &loot[kept..taken] {
             self.push_old(item);
         }
         Some(loot[0])

@@ -379,12 +379,21 @@ fn with_eight_workers_the_bounds_hold_on_each() {
     bounds_hold_on(8);
 }
 
+/// A failure within a scope must not leave its threads waiting.
+struct StopAtTheEnd<'a>(&'a AtomicBool);
+impl Drop for StopAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn a_steady_stream_into_the_global_queue_starves_nobody() {
     for workers in [1, 2, 8] {
         let field = field(workers, &[Hog::Continue, Hog::Pair]);
         let pending = Arc::new(AtomicUsize::new(0));
         std::thread::scope(|scope| {
+            let _stop = StopAtTheEnd(&field.stop);
             let stream = scope.spawn(|| {
                 let mut sent = 0_u64;
                 while !field.stop.load(SeqCst) {
@@ -411,8 +420,8 @@ fn a_steady_stream_into_the_global_queue_starves_nobody() {
             if workers == 1 {
                 // The stream's own closures go to the FIFO in batches only when it is empty.
                 let bound = (field.hogs + 4) * ENDS * OLDEST;
-                assert!(most(&local) <= bound, "{local:?}");
-                assert!(most(&outside) <= LOOK + bound, "{outside:?}");
+                assert!(most(&local) <= bound, "{} turns", most(&local));
+                assert!(most(&outside) <= LOOK + bound, "{} turns", most(&outside));
             }
             // The stream itself moves on, too: what waits now will have run.
             let before = field.turns.total();
