@@ -84,6 +84,7 @@ mod model;
 #[cfg(loom)]
 mod worker {
     pub(crate) mod idle;
+    pub(crate) mod watch;
 }
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};

@@ -85,11 +85,11 @@ impl Class {
             return None;
         }
         match layout.size() {
-            ..=32 if layout.align() <= 32 => Some(Class::Body32),
-            ..=64 => Some(Class::Body64),
-            ..=128 => Some(Class::Body128),
-            ..=256 => Some(Class::Body256),
-            ..=512 => Some(Class::Body512),
+            0..=32 if layout.align() <= 32 => Some(Class::Body32),
+            0..=64 => Some(Class::Body64),
+            65..=128 => Some(Class::Body128),
+            129..=256 => Some(Class::Body256),
+            257..=512 => Some(Class::Body512),
             _ => None,
         }
     }
@@ -362,11 +362,15 @@ struct Pair {
     spare_count: Cell<u32>,
 }
 
+impl Pair {
+    const fn new() -> Self {
+        Self { head: Cell::new(0), count: Cell::new(0), spare: Cell::new(0), spare_count: Cell::new(0) }
+    }
+}
+
 impl Magazines {
     pub(crate) const fn new() -> Self {
-        const EMPTY: Pair =
-            Pair { head: Cell::new(0), count: Cell::new(0), spare: Cell::new(0), spare_count: Cell::new(0) };
-        Self { pairs: [EMPTY; CLASSES] }
+        Self { pairs: [const { Pair::new() }; CLASSES] }
     }
 
     /// A cell of the class; its content is whatever the last user left.

@@ -16,8 +16,9 @@ struct Host {
     global: Global,
     slots: Slots,
     looks_twice: bool,
-    /// Chosen by somebody; they go on when the others are done.
-    woken: std::sync::Mutex<Vec<u16>>,
+    /// How often each was chosen, less how often it noticed that itself. Who is left at 1 goes on when
+    /// the others are done.
+    woken: std::sync::Mutex<Vec<i32>>,
 }
 
 impl Host {
@@ -27,7 +28,7 @@ impl Host {
             global: Global::new(),
             slots: Slots::new(items),
             looks_twice,
-            woken: std::sync::Mutex::default(),
+            woken: std::sync::Mutex::new(vec![0; workers]),
         })
     }
 
@@ -39,7 +40,7 @@ impl Host {
     /// As `Hub::wake_one`.
     fn wake_one(&self) {
         if let Some(worker) = self.idle.choose(None) {
-            self.woken.lock().unwrap().push(worker);
+            self.woken.lock().unwrap()[worker as usize] += 1;
         }
     }
 
@@ -59,16 +60,14 @@ impl Host {
                 return;
             }
             self.idle.enter(me, is_searching);
-            is_searching = false;
             let others_search = self.idle.counts().1 > 0;
             if others_search || !self.looks_twice || self.global.is_empty() {
                 return;
             }
             if self.idle.leave(me) == Left::Woken {
-                // Its waker notes it as one that goes on: here it does.
-                self.woken.lock().unwrap().retain(|&woken| woken != me);
-                is_searching = true;
+                self.woken.lock().unwrap()[me as usize] -= 1;
             }
+            is_searching = true;
         }
     }
 
@@ -81,9 +80,10 @@ impl Host {
     /// Who was woken goes on; then nothing waits, or nobody sleeps. When all other threads have ended.
     fn assert_nothing_waits_alone(&self) {
         loop {
-            let woken = self.woken.lock().unwrap().pop();
+            let woken = self.woken.lock().unwrap().iter().position(|&times| times == 1);
             let Some(worker) = woken else { break };
-            self.work(worker, true);
+            self.woken.lock().unwrap()[worker] = 0;
+            self.work(worker as u16, true);
         }
         let (parked, searching) = self.idle.counts();
         assert_eq!(searching, 0, "who has found work, or sleeps, counts as searching");
@@ -176,12 +176,11 @@ fn a_parked_worker_runs_what_is_pushed() {
                         }
                         host.idle.enter(0, std::mem::take(&mut is_searching));
                         // As in `Worker::park`, with one worker.
-                        if host.global.is_empty() && parker.park(None) {
-                            is_searching = true;
-                        } else if host.idle.leave(0) == Left::Woken {
+                        let is_woken = host.global.is_empty() && parker.park(None);
+                        if !is_woken && host.idle.leave(0) == Left::Woken {
                             assert!(parker.park(None));
-                            is_searching = true;
                         }
+                        is_searching = true;
                     };
                     if std::mem::take(&mut is_searching) {
                         host.idle.stop_searching();
@@ -263,8 +262,8 @@ fn a_sleeper_that_leaves_gets_the_token_meant_for_it() {
             if has_token || idle.leave(0) == Left::Woken {
                 assert!(has_token || parker.park(None));
                 woken += 1;
-                idle.stop_searching();
             }
+            idle.stop_searching();
         }
         let chosen: usize = wakers.into_iter().map(|waker| usize::from(waker.join().unwrap())).sum();
         assert_eq!((chosen, idle.counts()), (woken, (0, 0)), "chosen and woken differ");

@@ -33,6 +33,7 @@ mod inject;
 mod mailbox;
 mod next;
 mod slot;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -65,6 +65,25 @@ pub(crate) trait Cells {
     }
 }
 
+/// As [`turn_round`], of a list that may take several calls: while something is left of `from`, the depth
+/// noted at the oldest one turned counts that too, so that a reader sees all that waits. `onto` is 0, or
+/// what the call before gave.
+#[inline]
+pub(crate) fn turn_round_part(cells: &impl Cells, from: u32, onto: u32, max: u32) -> (u32, u32) {
+    let note = |cell: u32, depth: u32| {
+        let kind = cells.depth(cell).load(Relaxed) & FULL;
+        cells.depth(cell).store(kind | depth & !FULL, Relaxed);
+    };
+    if onto != 0 {
+        note(onto, cells.count(onto).wrapping_sub(cells.count(from)));
+    }
+    let (rest, onto) = turn_round(cells, from, onto, max);
+    if rest != 0 {
+        note(onto, cells.count(onto).wrapping_add(cells.count(rest)));
+    }
+    (rest, onto)
+}
+
 /// Moves up to `max` cells from the newest-first list `from` in front of the oldest-first list `onto`.
 /// Gives what is left of `from`, and the new `onto`.
 #[inline]

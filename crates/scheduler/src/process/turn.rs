@@ -424,6 +424,7 @@ pub struct ResetError;
 ///
 /// # Safety
 /// The caller is the runner, and holds no other reference into it.
+#[allow(clippy::mut_from_ref, reason = "the runner's right to the cell stands for the `&mut`")]
 pub(crate) unsafe fn cold_of(slot: &Slot) -> &mut Cold {
     slot.cold.with_mut(|place| {
         // SAFETY: as the caller promises.

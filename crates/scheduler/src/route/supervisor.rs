@@ -494,11 +494,14 @@ impl SupervisorHandle {
     }
 }
 
+/// Is told of what happens to children.
+type Observer = Box<dyn FnMut(&SupervisorEvent) + Send>;
+
 /// A process that keeps others alive; see the module.
 pub struct Supervisor {
     policy: RestartPolicy,
     first: Vec<ChildSpec>,
-    observer: Option<Box<dyn FnMut(&SupervisorEvent) + Send>>,
+    observer: Option<Observer>,
     random: Option<u64>,
     /// By their keys, which are the tags of their waits too.
     children: BTreeMap<u64, Child>,

@@ -18,7 +18,9 @@
 //! at every queue as above. When it finds other work and was the last searcher it wakes another worker if
 //! anything is still visible ([`Idle::stop_searching`] says that it was the last).
 //!
-//! A woken worker is counted as searching by its waker, so that of a burst of pushes one wakes.
+//! A woken worker is counted as searching by its waker, so that of a burst of pushes one wakes. Who leaves
+//! the list by itself counts itself as searching: of several pushes during its search it takes one, and
+//! the others are owed a look and a wake when it stops.
 //!
 //! Local pushes of a running worker skip the fence (`hint`): that worker looks again at its next pick,
 //! and if it does not come to one, the monitor does ([`crate::worker::watch`]).
@@ -44,9 +46,9 @@ pub(crate) struct Idle {
 /// How a stay on the list of sleepers ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// By itself: nobody had chosen it. It does not count as searching.
+    /// By itself: nobody had chosen it.
     ByItself,
-    /// It had been chosen by a waker: it counts as searching.
+    /// It had been chosen by a waker, whose token is on its way.
     Woken,
 }
 
@@ -135,7 +137,13 @@ impl Idle {
     pub(crate) fn stop_searching(&self) -> bool {
         let before = self.counts.fetch_sub(SEARCHING, AcqRel);
         debug_assert!(before & COUNT > 0, "a worker that does not search stopped searching");
-        before & COUNT == 1
+        let was_last = before & COUNT == 1;
+        if was_last {
+            // Pairs with the fence in `choose`: either the pusher sees that nobody searches any more, or the
+            // look that follows sees the push. Model: model::idle::the_last_searcher_wakes_another.
+            fence(SeqCst);
+        }
+        was_last
     }
 
     /// Enters the list of sleepers. The caller looks at every queue once more before it parks.
@@ -151,17 +159,29 @@ impl Idle {
         fence(SeqCst);
     }
 
-    /// Leaves the list, if still in it.
+    /// Leaves the list, if still in it; counts as searching either way.
     pub(crate) fn leave(&self, worker: u16) -> Left {
-        let mut sleepers = self.sleepers.lock();
-        match sleepers.iter().position(|&sleeper| sleeper == worker) {
-            Some(place) => {
-                sleepers.swap_remove(place);
-                self.counts.fetch_sub(PARKED, AcqRel);
-                Left::ByItself
+        let left = {
+            let mut sleepers = self.sleepers.lock();
+            match sleepers.iter().position(|&sleeper| sleeper == worker) {
+                Some(place) => {
+                    sleepers.swap_remove(place);
+                    self.counts.fetch_add(SEARCHING.wrapping_sub(PARKED), AcqRel);
+                    Left::ByItself
+                }
+                None => Left::Woken,
             }
-            None => Left::Woken,
-        }
+        };
+        self.is_up();
+        left
+    }
+
+    /// A worker is up again: to be called, unless it left the list itself, before it looks whether the
+    /// monitor sleeps.
+    pub(crate) fn is_up(&self) {
+        // Pairs with the fence in `Watch::sleep`; see the words of `crate::worker::watch`.
+        // Model: model::watch::no_step_is_left_unwatched.
+        fence(SeqCst);
     }
 
     /// Parked and searching workers now, for statistics; reads only.

@@ -45,7 +45,7 @@ use std::time::Duration;
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
 use crate::process::budget;
-use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
+use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round_part};
 use crate::process::message::{self, CHAIN_MAX, Extension, Message};
 use crate::process::slot::{After, Slot, Wait};
 use crate::process::table::{Cold, ProcessTable, ReplyTo};
@@ -61,7 +61,7 @@ use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
 use crate::stats::Counters;
-use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release, SeqCst, fence};
+use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
 use crate::worker::idle::{Left, Parker};
 use crate::worker::timers::{NEVER, TimerAction, Timers};
@@ -302,26 +302,23 @@ impl Worker {
         Counters::bump(&self.shared.counters.turns);
         let until_look = self.until_look.get();
         self.until_look.set(until_look.wrapping_sub(1));
-        if until_look == 0 || self.shared.next.1.load(Relaxed) {
-            if let Some(item) = self.look_around() {
+        if (until_look == 0 || self.shared.next.1.load(Relaxed))
+            && let Some(item) = self.look_around() {
                 return Some(item);
             }
-        }
         let next_streak = self.next_streak.get();
-        if next_streak < NEXT_MAX {
-            if let Some(item) = self.shared.next.0.take() {
+        if next_streak < NEXT_MAX
+            && let Some(item) = self.shared.next.0.take() {
                 self.next_streak.set(next_streak + 1);
                 return Some(item);
             }
-        }
         self.next_streak.set(0);
         let young_streak = self.young_streak.get();
-        if young_streak < YOUNG_MAX {
-            if let Some(item) = self.deque.pop() {
+        if young_streak < YOUNG_MAX
+            && let Some(item) = self.deque.pop() {
                 self.young_streak.set(young_streak + 1);
                 return Some(item);
             }
-        }
         if young_streak >= YOUNG_MAX {
             // The young end has not run dry, and the FIFO may never do: every second of these turns goes to
             // what lies at the deque's old end.
@@ -350,7 +347,7 @@ impl Worker {
         if self.shared.next.1.load(Relaxed) {
             self.shared.next.1.store(false, Relaxed);
         }
-        if looks % 4 == 0 || self.shared.timers.next_due() != NEVER {
+        if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
             let now = clock::refresh();
             self.fire(self.shared, now);
         }
@@ -450,11 +447,10 @@ impl Worker {
     fn spin(&self, began: u64) -> Option<Item> {
         let config = &self.engine.config;
         for round in 0..config.spin_rounds + config.yield_rounds {
-            if self.hub.any_work() {
-                if let Some(item) = self.take_shared().or_else(|| self.steal()) {
+            if self.hub.any_work()
+                && let Some(item) = self.take_shared().or_else(|| self.steal()) {
                     return Some(item);
                 }
-            }
             if round < config.spin_rounds {
                 for _ in 0..16 {
                     spin_loop();
@@ -471,11 +467,10 @@ impl Worker {
         let end = (began + limit).min(self.shared.timers.next_due());
         loop {
             for _ in 0..16 {
-                if self.hub.any_work() {
-                    if let Some(item) = self.take_shared().or_else(|| self.steal()) {
+                if self.hub.any_work()
+                    && let Some(item) = self.take_shared().or_else(|| self.steal()) {
                         return Some(item);
                     }
-                }
                 spin_loop();
             }
             if clock::now_nanos() >= end || self.hub.phase() == Phase::Gone {
@@ -513,11 +508,10 @@ impl Worker {
                 return Some(item);
             }
             let due = victim.timers.next_due();
-            if due != NEVER && due <= clock::coarse_nanos() && self.fire(victim, clock::refresh()) > 0 {
-                if let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop()) {
+            if due != NEVER && due <= clock::coarse_nanos() && self.fire(victim, clock::refresh()) > 0
+                && let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop()) {
                     return Some(item);
                 }
-            }
         }
         None
     }
@@ -570,8 +564,8 @@ impl Worker {
         if self.hub.idle.leave(self.me) == Left::Woken {
             // The token is on its way.
             self.shared.parker.park(None);
-            self.searching.set(true);
         }
+        self.searching.set(true);
         if stay {
             self.back(now);
         }
@@ -581,8 +575,7 @@ impl Worker {
     fn back(&self, since: u64) {
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
-        // Pairs with the fence of the monitor going to sleep.
-        fence(SeqCst);
+        self.hub.idle.is_up();
         if self.shared.timers.next_due() != NEVER {
             self.hub.watch.ensure_awake();
         }
@@ -682,7 +675,7 @@ impl Worker {
                 if InMemory.next(head).load(Relaxed) == 0 {
                     slot.inbox.store(head, Relaxed);
                 } else {
-                    let (rest, onto) = turn_round(&InMemory, head, 0, TURN_ROUND_MAX);
+                    let (rest, onto) = turn_round_part(&InMemory, head, 0, TURN_ROUND_MAX);
                     slot.inbox.store(onto, Relaxed);
                     if rest != 0 {
                         return self.turn_round_later(number, slot, rest);
@@ -796,7 +789,7 @@ impl Worker {
         }
         if head != 0 || rest != 0 {
             let from = if rest != 0 { rest } else { head };
-            let (rest, onto) = turn_round(&InMemory, from, inbox, TURN_ROUND_MAX);
+            let (rest, onto) = turn_round_part(&InMemory, from, inbox, TURN_ROUND_MAX);
             slot.inbox.store(onto, Relaxed);
             if let Some(cold) = cold {
                 cold.rest = rest;

@@ -6,14 +6,20 @@
 //! first push after that which wakes nobody wakes it, once for each idle period, after the push.
 //!
 //! It also ends what is left when a scheduler is dropped or its shutdown ran out of time.
+//!
+//! # No step is left unwatched
+//!
+//! *The monitor* says that it sleeps, passes a full fence, and looks once more whether all workers are
+//! parked. *A worker that is up* has passed a full fence since it left the list of sleepers, before it
+//! leaves work behind a step and looks whether the monitor sleeps. Of the two fences one comes first:
+//! either the monitor sees a worker that is up, or the worker sees that the monitor sleeps.
+//!
+//! Model: `model::watch::no_step_is_left_unwatched`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::route::host::{Engine, Phase};
 use crate::sync::{AcqRel, Acquire, AtomicU32, Relaxed, SeqCst, fence};
-use crate::worker::idle::Parker;
-use crate::{clock, shutdown};
+use crate::worker::idle::{Idle, Parker};
 
 /// How often it looks while any worker is up: half of what FC-007 allows a waiting process.
 pub(crate) const PERIOD: Duration = Duration::from_millis(4);
@@ -47,6 +53,17 @@ impl Watch {
         }
     }
 
+    /// Sleeps without a limit, if all workers are still parked and `may` says so; for the monitor.
+    pub(crate) fn sleep(&self, idle: &Idle, may: impl FnOnce() -> bool) {
+        self.state.store(ASLEEP, Relaxed);
+        // Pairs with the fence of a worker that is up again; see the module's words.
+        fence(SeqCst);
+        if idle.all_parked() && may() {
+            self.parker.park(None);
+        }
+        self.state.store(AWAKE, Relaxed);
+    }
+
     /// Wakes it from a short sleep too.
     pub(crate) fn call(&self) {
         self.state.store(AWAKE, Relaxed);
@@ -54,51 +71,59 @@ impl Watch {
     }
 }
 
-/// The monitor's whole life.
-pub(crate) fn run(engine: &Arc<Engine>) {
-    let hub = engine.hub;
-    let watch = &hub.watch;
-    let mut seen = vec![u64::MAX; hub.workers.len()];
-    let mut pause = PERIOD;
-    loop {
-        match hub.phase() {
-            Phase::Gone => return,
-            Phase::Ending => {
-                if shutdown::sweep(engine) {
-                    return;
+#[cfg(not(loom))]
+pub(crate) use program::run;
+
+#[cfg(not(loom))]
+mod program {
+    //! The monitor of a whole host.
+
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::PERIOD;
+    use crate::route::host::{Engine, Phase};
+    use crate::{clock, shutdown};
+
+    /// The monitor's whole life.
+    pub(crate) fn run(engine: &Arc<Engine>) {
+        let hub = engine.hub;
+        let watch = &hub.watch;
+        let mut seen = vec![u64::MAX; hub.workers.len()];
+        let mut pause = PERIOD;
+        loop {
+            match hub.phase() {
+                Phase::Gone => return,
+                Phase::Ending => {
+                    if shutdown::sweep(engine) {
+                        return;
+                    }
+                    watch.parker.park(Some(pause));
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                    continue;
                 }
-                watch.parker.park(Some(pause));
-                pause = (pause * 2).min(Duration::from_millis(500));
+                Phase::Open | Phase::Closing => {}
+            }
+            if hub.idle.all_parked() {
+                watch.sleep(&hub.idle, || matches!(hub.phase(), Phase::Open | Phase::Closing));
                 continue;
             }
-            Phase::Open | Phase::Closing => {}
-        }
-        if hub.idle.all_parked() {
-            watch.state.store(ASLEEP, Relaxed);
-            // Pairs with the fence of a worker back from its park: either it sees ASLEEP at its next
-            // local push, or this sees it up.
-            fence(SeqCst);
-            if hub.idle.all_parked() && matches!(hub.phase(), Phase::Open | Phase::Closing) {
-                watch.parker.park(None);
-            }
-            watch.state.store(AWAKE, Relaxed);
-            continue;
-        }
-        watch.parker.park(Some(PERIOD));
-        let now = clock::refresh();
-        for (worker, last) in hub.workers.iter().zip(&mut seen) {
-            let turn = worker.turn();
-            let due = worker.timers.next_due() <= now;
-            let unmoved = turn == *last;
-            *last = turn;
-            let waits = due || worker.has_waiting();
-            if due || (unmoved && waits) {
-                worker.ask_attention();
-            }
-            if unmoved && waits {
-                worker.judge_stuck(turn);
-                if let Some(thief) = hub.idle.choose_any() {
-                    hub.workers[thief as usize].parker.unpark();
+            watch.parker.park(Some(PERIOD));
+            let now = clock::refresh();
+            for (worker, last) in hub.workers.iter().zip(&mut seen) {
+                let turn = worker.turn();
+                let due = worker.timers.next_due() <= now;
+                let unmoved = turn == *last;
+                *last = turn;
+                let waits = due || worker.has_waiting();
+                if due || (unmoved && waits) {
+                    worker.ask_attention();
+                }
+                if unmoved && waits {
+                    worker.judge_stuck(turn);
+                    if let Some(thief) = hub.idle.choose_any() {
+                        hub.workers[thief as usize].parker.unpark();
+                    }
                 }
             }
         }
