@@ -68,6 +68,7 @@ fn stages(house: &House, quick: bool) -> Vec<Stage<'_>> {
     // Doc tests are part of it. Everything runs even after a failure: one run, all failures.
     let tests =
         || Job::new("cargo test --workspace --no-fail-fast".split(' ')).limit(Duration::from_secs(1200));
+    let doc = || Job::new("cargo doc --workspace --no-deps".split(' ')).env("RUSTDOCFLAGS", "-D warnings");
     let fmt = || Job::new("cargo fmt --check".split(' '));
     let stress = format!("--secs {} --seed {}", STRESS.secs, STRESS.seed);
     vec![
@@ -75,6 +76,7 @@ fn stages(house: &House, quick: bool) -> Vec<Stage<'_>> {
         stage("fmt", &fmt().text(), false, move || command(&fmt())),
         stage("clippy", &clippy().text(), false, move || command(&clippy().limit(Duration::from_secs(1200)))),
         stage("tests", &tests().text(), false, move || all_tests(&tests())),
+        stage("doc", &doc().text(), false, move || command(&doc().limit(Duration::from_secs(600)))),
         stage("models", &models::job(house).text(), true, || models::run(house)),
         stage("stress", &format!("cargo xtask stress {stress}"), true, || {
             let ran = STRESS.job().run()?;

@@ -110,7 +110,7 @@ mod api {
     pub use crate::command::{Completer, Handler, HandlerContext};
     pub use crate::process::budget::{Budget, QueueLimitExceeded, Terminal, TopicUse};
     pub use crate::process::message::{Cancel, Event, Exit, ExitBy, Message};
-    pub use crate::process::{Events, InitContext, SpawnError, SpawnOptions, StepOutput};
+    pub use crate::process::{Events, InitContext, ResetError, SpawnError, SpawnOptions, StepOutput};
     pub use crate::route::host::{
         Builder, LifecycleHooks, Runtime, RuntimeBuilder, Scheduler, StartError, WORKERS_MAX,
     };

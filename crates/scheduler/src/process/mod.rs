@@ -53,7 +53,7 @@ pub use spawn::{SpawnError, SpawnOptions};
 #[cfg(not(loom))]
 pub(crate) use turn::*;
 #[cfg(not(loom))]
-pub use turn::{Events, StepOutput};
+pub use turn::{Events, ResetError, StepOutput};
 
 use std::fmt;
 use std::sync::Arc;

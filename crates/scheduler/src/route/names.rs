@@ -111,7 +111,8 @@ impl Held {
     /// Parts a mailbox that its process has left: messages, and what was meant for that process alone.
     fn part([inbox, rest, head]: [u32; 3]) -> (Held, Held) {
         let (mut messages, mut others) = (Held::default(), Held::default());
-        for (list, is_newest_first) in [(inbox, false), (rest, true), (head, true)] {
+        // While a long mailbox is being turned round its older part is still in `rest`.
+        for (list, is_newest_first) in [(rest, true), (inbox, false), (head, true)] {
             let mut oldest_first = list;
             if is_newest_first {
                 let mut from = list;
