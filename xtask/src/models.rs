@@ -1,7 +1,8 @@
 //! `cargo xtask models`: the loom models, with a table of what each of them covered.
 //!
-//! A model prints `model NAME threads=.. ops=.. bound=.. executions=.. complete=yes|no`. A negative
-//! control is a `should_panic` test: it shows that the model next to it can fail at all.
+//! A model prints `model NAME threads=.. ops=.. bound=.. executions=.. interleavings=.. complete=yes|no`,
+//! the second number being that of its second run (see `scheduler/src/model/mod.rs`). A negative control
+//! is a `should_panic` test: it shows that the model next to it can fail at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::verdict::Verdict;
 /// Models are bounded by their own settings; at this limit one of them is out of hand.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-const COLUMNS: [&str; 5] = ["threads", "ops", "bound", "executions", "complete"];
+const COLUMNS: [&str; 6] = ["threads", "ops", "bound", "executions", "interleavings", "complete"];
 
 /// What the models said, read off their output.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -127,10 +128,13 @@ fn model_line(line: &str) -> Option<(String, Vec<String>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let at = words.windows(3).position(|three| three[0] == "model" && three[2].contains('='))?;
     let value = |column: &str| {
-        let found = words[at + 2..].iter().find_map(|word| word.strip_prefix(column)?.strip_prefix('='));
-        found.unwrap_or("?").to_owned()
+        let (_, rest) = line.split_once(&format!(" {column}="))?;
+        match rest.strip_prefix('"') {
+            Some(quoted) => Some(quoted.split_once('"')?.0),
+            None => rest.split_whitespace().next(),
+        }
     };
-    Some((words[at + 1].to_owned(), COLUMNS.map(value).to_vec()))
+    Some((words[at + 1].to_owned(), COLUMNS.map(|column| value(column).unwrap_or("?").to_owned()).to_vec()))
 }
 
 /// Name of the test in `NAME ... ok` or `NAME - should panic ... ok`, and whether it must panic.
@@ -145,11 +149,11 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "running 3 tests\n\
-        model slot::no_wake_is_lost threads=2 ops=3 bound=none executions=1234 complete=yes\n\
+        model slot::no_wake_is_lost threads=2 ops=\"send | turn\" bound=none executions=1234 interleavings=56 complete=yes\n\
         test model::slot::no_wake_is_lost ... ok\n\
         thread 'x' panicked at src/model/deque.rs:1:1:\n\
         test model::deque::naive_loses - should panic ... ok\n\
-        test model::park::no_work_waits ... model park::no_work_waits threads=3 ops=2 bound=3 executions=9 complete=no\n\
+        test model::park::no_work_waits ... model park::no_work_waits threads=3 ops=2 bound=3 executions=9 interleavings=7 complete=no\n\
         ok\n\n\
         test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 2.00s";
 
@@ -160,8 +164,8 @@ mod tests {
     #[test]
     fn models_and_controls_are_read_even_from_torn_lines() {
         let report = Report::of(&lines(OUTPUT));
-        assert_eq!(report.models["slot::no_wake_is_lost"], ["2", "3", "none", "1234", "yes"]);
-        assert_eq!(report.models["park::no_work_waits"], ["3", "2", "3", "9", "no"]);
+        assert_eq!(report.models["slot::no_wake_is_lost"], ["2", "send | turn", "none", "1234", "56", "yes"]);
+        assert_eq!(report.models["park::no_work_waits"], ["3", "2", "3", "9", "7", "no"]);
         assert_eq!(report.controls.iter().collect::<Vec<_>>(), ["model::deque::naive_loses"]);
         assert_eq!(report.tests.len(), 3);
         assert_eq!(report.without_control(), ["park", "slot"]);

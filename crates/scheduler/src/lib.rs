@@ -55,7 +55,10 @@
 //! | `model/` | loom models of what threads share |
 
 // The models see the shared structures alone, and those not whole.
-#![cfg_attr(loom, allow(dead_code, reason = "the program around the models is left out"))]
+#![cfg_attr(
+    loom,
+    allow(dead_code, unreachable_pub, unused_imports, reason = "the program around the models is left out")
+)]
 
 mod queues;
 mod sync;

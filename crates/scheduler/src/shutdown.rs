@@ -172,9 +172,12 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
         join(engine);
         return report;
     }
-    let since = Duration::from_nanos(clock::now_nanos().saturating_sub(end.min(clock::now_nanos())));
+    let now = clock::now_nanos();
     for pid in live_pids(hub.id) {
-        if memory::slot(pid.slot()).word().is_running() {
+        let slot = memory::slot(pid.slot());
+        if slot.word().is_running() {
+            let worker = &hub.workers[slot.worker.load(Relaxed) as usize % hub.workers.len()];
+            let since = Duration::from_nanos(now.saturating_sub(worker.turn_seen_at.load(Relaxed)));
             report.still_running.push((Pid::new(0, hub.id, pid), since));
         }
     }

@@ -130,9 +130,9 @@ fn two_overflows_meet_a_release_and_a_reset() {
         process.run_till_quiet();
         let delivered = process.delivered();
         shared.assert_ends_last(&delivered[old..]);
-        let new_end = [2, 3].iter().any(|&cell| {
-            shared.admitted(cell) == Some(Admit::Overflow) && delivered[old..].contains(&cell)
-        });
+        let new_end = [2, 3]
+            .iter()
+            .any(|&cell| shared.admitted(cell) == Some(Admit::Overflow) && delivered[old..].contains(&cell));
         let ends = [2, 3].iter().filter(|&&cell| shared.admitted(cell) == Some(Admit::Overflow)).count();
         assert!(ends <= dropped && ends <= 2);
         assert_eq!(process.slot.word().has_overflowed(), new_end, "the topic's end and the word differ");

@@ -9,7 +9,7 @@ use crate::sync::thread;
 
 /// Two senders of two messages each, while turns turn round and deliver so many at most.
 fn order_is_kept(name: &'static str, operations: &'static str, turn_round_max: u32, events_max: usize) {
-    let info = ModelInfo { name, threads: 3, operations, preemption_bound: Some(2) };
+    let info = ModelInfo { name, threads: 3, operations, preemption_bound: Some(3) };
     check(info, move || {
         let process = Arc::new(Process::with_sizes(4, turn_round_max, events_max));
         let life = process.begin(Some(Wait::Idle));

@@ -112,7 +112,7 @@ fn no_work_waits_alone() {
         name: "idle::no_work_waits_alone",
         threads: 3,
         operations: "push, push | search, run or park | search, run or park",
-        preemption_bound: Some(2),
+        preemption_bound: Some(3),
     };
     a_pusher_meets_workers(info, 2, 2, true);
 }

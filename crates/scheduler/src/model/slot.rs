@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use super::mailbox::{Process, Then, assert_order};
 use super::{ModelInfo, check};
 use crate::process::slot::{Bind, GENERATION_MAX, Refused, Wait};
-use crate::sync::{Mutex, Relaxed, thread};
+use crate::sync::{AtomicU32, Mutex, Relaxed, thread};
 
 #[test]
 fn no_message_is_lost_or_doubled() {
@@ -69,6 +69,73 @@ fn the_body_goes_from_runner_to_runner() {
     });
 }
 
+/// Two threads each make the process ready and run it. The one may find the word as it loaded it though
+/// the process has run meanwhile: it must bring along what that turn left, for a worker looks at the
+/// inbox and the cold part before its claim.
+fn the_same_word_again(name: &'static str, operations: &'static str, by_wake: bool) {
+    let info = ModelInfo { name, threads: 2, operations, preemption_bound: Some(3) };
+    check(info, move || {
+        let process = Arc::new(Process::new(2));
+        let life = process.begin(Some(Wait::Idle));
+        let make_ready = move |process: &Process, cell| {
+            if by_wake { process.wake(Bind::Life(life)) } else { process.send(Bind::Life(life), cell) }
+        };
+        let other = {
+            let process = process.clone();
+            thread::spawn(move || {
+                make_ready(&process, 2).unwrap();
+                process.turn();
+            })
+        };
+        make_ready(&process, 1).unwrap();
+        process.turn();
+        other.join().unwrap();
+        process.run_till_quiet();
+    });
+}
+
+#[test]
+fn a_sender_brings_the_last_turn_along() {
+    let operations = "send, turn | send, turn, of an idle process";
+    the_same_word_again("slot::a_sender_brings_the_last_turn_along", operations, false);
+}
+
+#[test]
+fn a_waker_brings_the_last_turn_along() {
+    let operations = "wake, turn | wake, turn, of an idle process";
+    the_same_word_again("slot::a_waker_brings_the_last_turn_along", operations, true);
+}
+
+#[test]
+fn a_wake_of_a_running_process_publishes() {
+    let info = ModelInfo {
+        name: "slot::a_wake_of_a_running_process_publishes",
+        threads: 2,
+        operations: "release, turn | note, wake, of a running process",
+        preemption_bound: None,
+    };
+    check(info, || {
+        let shared = Arc::new((Process::new(0), AtomicU32::new(0)));
+        let life = shared.0.begin_running();
+        let waker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (process, note) = &*shared;
+                note.store(1, Relaxed);
+                process.wake(Bind::Life(life)).unwrap();
+            })
+        };
+        let (process, note) = &*shared;
+        process.follow(process.slot.release(Wait::Idle));
+        process.turn_with(|| {
+            assert_eq!(note.load(Relaxed), 1, "the turn that a wake asked for does not see why");
+            Then::Wait
+        });
+        waker.join().unwrap();
+        process.run_till_quiet();
+    });
+}
+
 /// Two wakers note what they want and wake; a turn does what is noted. `locked`: the notes lie behind a
 /// lock, as those of a future's waker do.
 fn wakers_note_and_wake(name: &'static str, locked: bool) {
@@ -79,7 +146,7 @@ fn wakers_note_and_wake(name: &'static str, locked: bool) {
         preemption_bound: Some(3),
     };
     check(info, move || {
-        let shared = Arc::new((Process::new(0), Mutex::new(()), [0, 1].map(|_| crate::sync::AtomicU32::new(0))));
+        let shared = Arc::new((Process::new(0), Mutex::new(()), [0, 1].map(|_| AtomicU32::new(0))));
         let life = shared.0.begin(Some(Wait::Idle));
         let wakers = [0, 1].map(|waker| {
             let shared = shared.clone();
@@ -403,15 +470,15 @@ fn a_reset_parts_the_generations() {
     });
 }
 
-#[test]
-fn a_life_is_seen_whole() {
+/// `held`: the new life is published as one that its spawner still holds.
+fn a_new_life_is_seen(name: &'static str, held: bool) {
     let info = ModelInfo {
-        name: "slot::a_life_is_seen_whole",
+        name,
         threads: 3,
-        operations: "end, begin with another host | look | send by the old PID",
+        operations: "end, begin with another host | look | send by the PID to come",
         preemption_bound: Some(3),
     };
-    check(info, || {
+    check(info, move || {
         let process = Arc::new(Process::new(1));
         process.slot.host.store(1, Relaxed);
         let old = process.begin_running();
@@ -432,19 +499,44 @@ fn a_life_is_seen_whole() {
         };
         let sender = {
             let process = process.clone();
-            thread::spawn(move || process.send(Bind::Life(old), 1))
+            thread::spawn(move || {
+                let sent = process.send(Bind::Life(old + 1), 1);
+                if sent.is_ok() {
+                    let host = process.slot.host.load(Relaxed);
+                    assert_eq!(host, 2, "a life was seen with the last one's host");
+                }
+                sent
+            })
         };
         process.end([0; 3]);
         let slot = &process.slot;
         slot.host.store(2, Relaxed);
         slot.table.store(std::ptr::without_provenance_mut(1), Relaxed);
-        process.begin(Some(Wait::Idle));
+        if held {
+            process.begin_running();
+        } else {
+            process.begin(Some(Wait::Idle));
+        }
         onlooker.join().unwrap();
         let sent = sender.join().unwrap();
-        assert!(matches!(sent, Ok(()) | Err(Refused::Closed)), "refused as {sent:?}");
+        assert!(matches!(sent, Ok(()) | Err(Refused::Unknown)), "refused as {sent:?}");
+        if held {
+            process.slot.requeue();
+            process.queue();
+        }
         process.run_till_quiet();
         process.mail.assert_all_read();
     });
+}
+
+#[test]
+fn a_life_is_seen_whole() {
+    a_new_life_is_seen("slot::a_life_is_seen_whole", false);
+}
+
+#[test]
+fn a_held_life_is_seen_whole() {
+    a_new_life_is_seen("slot::a_held_life_is_seen_whole", true);
 }
 
 #[test]

@@ -192,12 +192,10 @@ impl Accounts {
         };
         let after = match pushed {
             Ok(after) => after,
-            // The process ended while we were here (a reset would have waited for the lock). Its end may
-            // have closed the account before we opened it.
-            Err(_) => {
-                shard.remove(&number);
-                return Err(Refused::Closed);
-            }
+            // The process ended while we were here (a reset would have waited for the lock). Its end finds
+            // it watched, waits for the lock, and closes the account.
+            // Model: model::budget::no_account_outlives_its_process.
+            Err(_) => return Err(Refused::Closed),
         };
         let admitted = match admit {
             Some(Admit::Reserved(_)) => {

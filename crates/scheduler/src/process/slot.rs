@@ -402,7 +402,9 @@ impl Slot {
     }
 
     /// Asks for one more turn. A process that is `READY`, or `RUNNING` and already asked, is left alone:
-    /// nothing shared is written.
+    /// nothing shared is written. So such a wake publishes nothing of what the waker did before: who wakes
+    /// for something that is not in the word keeps it behind a lock or an order of its own, or the turn may
+    /// not see it yet and nobody wakes again (negative control: `model::slot::a_wake_alone_publishes_nothing`).
     #[inline]
     pub(crate) fn wake(&self, bind: Bind) -> Result<After, Refused> {
         self.flag(bind, |word| {
@@ -435,7 +437,10 @@ impl Slot {
             if new == word {
                 return Ok(After::Nothing);
             }
-            // AcqRel: who queues the process afterwards orders its next claim after what it did before.
+            // Acquire: as in `push`. Model: model::slot::a_waker_brings_the_last_turn_along. Release: pairs
+            // with the Acquire of `claim`; a turn asked for while the process runs sees why. A wake that finds
+            // it asked already publishes nothing, see `wake`.
+            // Model: model::slot::a_wake_of_a_running_process_publishes.
             match self.word.compare_exchange_weak(word.0, new.0, AcqRel, Acquire) {
                 Ok(_) => {
                     let queue = word.is_waiting() && new.is_ready();
@@ -458,7 +463,7 @@ impl Slot {
                 new = new.with_head(0);
             }
             // Acquire: pairs with the Release of `push` (messages) and of `release` and `publish` (the
-            // body as the last runner left it). Models: model::slot.
+            // body as the last runner left it). Model: model::slot::no_message_is_lost_or_doubled.
             match self.word.compare_exchange_weak(word.0, new.0, Acquire, Relaxed) {
                 Ok(_) => return word,
                 Err(now) => word = Word(now),
@@ -479,7 +484,8 @@ impl Slot {
                 Wait::Blocked => BLOCKED,
             };
             let new = Word(word.with_state(state).0 & !WAKE);
-            // Release: pairs with the Acquire of the next `claim`; the body travels.
+            // Release: pairs with the Acquire of `push`, `flag` and the next `claim`; the body travels.
+            // Model: model::slot::the_body_goes_from_runner_to_runner.
             match self.word.compare_exchange_weak(word.0, new.0, Release, Relaxed) {
                 Ok(_) => return if asked { After::Queue } else { After::Nothing },
                 Err(now) => word = Word(now),
@@ -494,7 +500,8 @@ impl Slot {
         loop {
             debug_assert!(word.is_running(), "requeued a process that is {word:?}");
             let new = Word(word.with_state(READY).0 & !WAKE);
-            // Release: as in `release`.
+            // Release: as in `release`; more than is needed while the queue, which this thread enters next,
+            // hands the body over too. No model misses it.
             match self.word.compare_exchange_weak(word.0, new.0, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = Word(now),
@@ -507,8 +514,10 @@ impl Slot {
     #[inline]
     pub(crate) fn close(&self) -> Word {
         let generation = Word(self.word.load(Relaxed)).generation() + 1;
-        // AcqRel: Acquire sees the messages that came since the claim, Release keeps what the runner did
-        // before the next life. A swap may overrun flags set meanwhile: they are in the word it gives.
+        // Acquire: the messages that came since the claim are whole. Release: what the runner did comes
+        // before the next life; more than is needed while the free list hands the slot over too, and no
+        // model misses it. A swap may overrun flags set meanwhile: they are in the word it gives.
+        // Model: model::slot::a_message_is_delivered_or_refused.
         let old = Word(self.word.swap(u64::from(generation) << GENERATION_SHIFT | FREE, AcqRel));
         debug_assert!(old.is_running(), "closed a process that is {old:?}");
         old
@@ -527,6 +536,7 @@ impl Slot {
             let next = u64::from(word.generation() + 1) << GENERATION_SHIFT;
             let new = word.0 & !(HEAD | GENERATION | OVERFLOW) | next;
             // Acquire: the messages handed out are whole. Release is not needed: nothing new is shown.
+            // Model: model::slot::a_reset_parts_the_generations.
             match self.word.compare_exchange_weak(word.0, new, Acquire, Relaxed) {
                 Ok(_) => return Some(word),
                 Err(now) => word = Word(now),

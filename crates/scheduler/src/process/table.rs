@@ -46,11 +46,13 @@ pub(crate) struct Cold {
     pub(crate) rest: u32,
     /// Who waits for its `init`.
     pub(crate) waiters: Vec<ReplyTo>,
+    /// Who hears that its `init` failed.
+    pub(crate) spawner: Option<Pid>,
 }
 
 impl Cold {
     pub(crate) fn new() -> Self {
-        Self { start: None, pending: Vec::new(), last_seq: 0, rest: 0, waiters: Vec::new() }
+        Self { start: None, pending: Vec::new(), last_seq: 0, rest: 0, waiters: Vec::new(), spawner: None }
     }
 }
 

@@ -248,13 +248,14 @@ impl Names {
         reason: &ExitReason,
         mut drop_list: impl FnMut(u32),
     ) {
-        let is_held =
-            |entry: &Entry| entry.supervised.filter(|supervised| supervised.hold.after(reason));
+        let is_held = |entry: &Entry| entry.supervised.filter(|supervised| supervised.hold.after(reason));
         let may_be_held = {
             let tables = self.tables.lock();
             let names = tables.by_pid.get(&pid.local());
             names.is_some_and(|names| {
-                names.iter().any(|name| tables.by_name.get(name).is_some_and(|entry| is_held(entry).is_some()))
+                names
+                    .iter()
+                    .any(|name| tables.by_name.get(name).is_some_and(|entry| is_held(entry).is_some()))
             })
         };
         // Parted outside of the lock: a mailbox may be long.

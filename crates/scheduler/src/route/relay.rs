@@ -111,11 +111,7 @@ pub fn send_with(cancel: &Cancellation, package: Package) -> Result<(), SendErro
 }
 
 /// The rest of [`send_with`]; `between` runs after the look-up, for tests of what is asked after it.
-fn send_with_pause(
-    cancel: &Cancellation,
-    package: Package,
-    between: impl FnOnce(),
-) -> Result<(), SendError> {
+fn send_with_pause(cancel: &Cancellation, package: Package, between: impl FnOnce()) -> Result<(), SendError> {
     let slot = look_up(package.to)?;
     between();
     if cancel.is_cancelled() {

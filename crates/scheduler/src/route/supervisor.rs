@@ -608,11 +608,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`].
-    pub fn start(
-        self,
-        scheduler: &Scheduler,
-        options: SpawnOptions,
-    ) -> Result<SupervisorHandle, SpawnError> {
+    pub fn start(self, scheduler: &Scheduler, options: SpawnOptions) -> Result<SupervisorHandle, SpawnError> {
         Ok(SupervisorHandle { pid: scheduler.spawn_wait(self, options)? })
     }
 
@@ -930,7 +926,8 @@ impl Process for Supervisor {
                 // A failed `init` comes by the monitor too; a link is somebody else's wish.
                 Event::Exit(_) => {}
                 Event::YieldComplete { tag: Tag(key), result } => {
-                    let waits = self.children.get(&key).is_some_and(|child| child.state == ChildState::Waiting);
+                    let waits =
+                        self.children.get(&key).is_some_and(|child| child.state == ChildState::Waiting);
                     match result {
                         Ok(_) if waits => self.try_start(key, out),
                         Ok(_) => {}

@@ -17,10 +17,10 @@ use crate::process::event_queue::{Cells, turn_round};
 use crate::process::message::{self, KIND, KIND_YIELD_ERR, KIND_YIELD_OK, Message, REQUEST};
 use crate::process::slot::{After, Wait};
 use crate::process::table::ReplyTo;
-use crate::sync::Relaxed;
-use crate::sync::fixed::Mutex;
 use crate::process::{ExitReason, SendError, Topic, contain};
 use crate::route::{self, links, relay};
+use crate::sync::Relaxed;
+use crate::sync::fixed::Mutex;
 use crate::{AskError, LocalPid, Payload, Pid, Scheduler, clock};
 
 /// The host number of slots that belong to threads.
@@ -52,9 +52,7 @@ impl Waiter {
         let generation = slot.begin();
         slot.host.store(HOST, Relaxed);
         slot.inbox.store(0, Relaxed);
-        THREADS
-            .lock()
-            .insert(number, std::thread::current());
+        THREADS.lock().insert(number, std::thread::current());
         slot.publish(generation, Some(Wait::Blocked));
         Some(Self { pid: LocalPid::new(number, generation)?, last_seq: 0 })
     }

@@ -73,6 +73,8 @@ pub(crate) const LOOK_AROUND: u32 = 61;
 pub(crate) const NEXT_MAX: u32 = 3;
 /// Picks from the young end in a row.
 pub(crate) const YOUNG_MAX: u32 = 16;
+/// At most so many nanoseconds of rounds that yield to other threads.
+const YIELDING_MAX: u64 = 100_000;
 /// Taken from the global queue at once.
 pub(crate) const GLOBAL_MAX: usize = 16;
 /// Places in a local queue.
@@ -87,6 +89,8 @@ pub(crate) struct WorkerShared {
     fifo: Fifo<LOCAL_MAX>,
     /// The turn at which the monitor found it stuck.
     stuck_at: AtomicU64,
+    /// When the monitor first saw the present turn, in nanoseconds of [`crate::clock`].
+    pub(crate) turn_seen_at: AtomicU64,
     pub(crate) timers: Timers,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
@@ -109,6 +113,7 @@ impl WorkerShared {
             deque: Deque::new(),
             fifo: Fifo::new(),
             stuck_at: AtomicU64::new(0),
+            turn_seen_at: AtomicU64::new(0),
             timers: Timers::new(),
             parker: Parker::new(),
             counters: Counters::new(),
@@ -457,6 +462,13 @@ impl Worker {
                 }
             } else {
                 thread::yield_now();
+                // On a busy machine a yield lasts as long as others like, and this worker, which counts as
+                // searching, keeps the pushers from waking anybody: then it is better to park. Nor may its
+                // own timers wait.
+                let now = clock::now_nanos();
+                if now.saturating_sub(began) > YIELDING_MAX || self.shared.timers.next_due() <= now {
+                    return None;
+                }
             }
         }
         let limit = config.spin_max.as_nanos() as u64;
@@ -879,14 +891,8 @@ impl Worker {
                 true
             }
             Err(error) => {
-                if let Some(parent) = start.parent {
-                    let reason = Arc::new(ExitReason::InitFailed(error.clone()));
-                    links::tell(parent.local(), cx.pid, reason, message_exit_by_spawn());
-                }
-                for waiter in std::mem::take(&mut cold.waiters) {
-                    let failed = YieldError::Spawn(crate::SpawnError::Init(error.clone()));
-                    route::complete(waiter, Err(failed));
-                }
+                // Told by the end, when nothing is registered any more.
+                cold.spawner = start.parent;
                 self.end(pid.slot(), slot, ExitReason::InitFailed(error), None, false, true);
                 false
             }
@@ -1037,6 +1043,7 @@ impl Worker {
         let pid = Pid::new(0, self.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1"));
         let mut rest = 0;
         let mut waiters = Vec::new();
+        let mut spawner = None;
         if !cold.is_null() {
             // SAFETY: made by `Box::into_raw`, taken from the slot by the caller.
             let mut cold = unsafe { Box::from_raw(cold) };
@@ -1045,6 +1052,7 @@ impl Worker {
                 self.forget_timer(&pending);
             }
             waiters = std::mem::take(&mut cold.waiters);
+            spawner = cold.spawner;
             let _ = contain(|| drop(cold));
         }
         let lists = [inbox, rest, word.head()];
@@ -1058,7 +1066,10 @@ impl Worker {
         }
         budget::forget(pid.local(), word);
         for waiter in waiters {
-            let failed = YieldError::Failed(ProcessError::new(&reason));
+            let failed = match &reason {
+                ExitReason::InitFailed(error) => YieldError::Spawn(crate::SpawnError::Init(error.clone())),
+                _ => YieldError::Failed(ProcessError::new(&reason)),
+            };
             route::complete(waiter, Err(failed));
         }
         if let Some(hooks) = &self.engine.hooks {
@@ -1067,6 +1078,9 @@ impl Worker {
         }
         if let Some(result) = result {
             links::deliver_result(pid, result, word);
+        }
+        if let (Some(spawner), ExitReason::InitFailed(_)) = (spawner, &reason) {
+            links::tell(spawner.local(), pid, Arc::new(reason.clone()), crate::ExitBy::Spawn);
         }
         if word.is_watched() {
             links::ended(pid, reason);
@@ -1242,8 +1256,4 @@ impl Worker {
             .with_extension(&self.magazines, ext)
             .map_err(|_| YieldError::Send(crate::SendError::Exhausted))
     }
-}
-
-fn message_exit_by_spawn() -> crate::process::message::ExitBy {
-    crate::process::message::ExitBy::Spawn
 }

@@ -83,7 +83,20 @@ mod program {
 
     use super::PERIOD;
     use crate::route::host::{Engine, Phase};
+    use crate::sync::Relaxed;
+    use crate::worker::WorkerShared;
     use crate::{clock, shutdown};
+
+    /// Notes the worker's turn, and since when it is the same. `true`: it has moved.
+    fn note_turn(worker: &WorkerShared, last: &mut u64, now: u64) -> bool {
+        let turn = worker.turn();
+        if turn == *last {
+            return false;
+        }
+        *last = turn;
+        worker.turn_seen_at.store(now, Relaxed);
+        true
+    }
 
     /// The monitor's whole life.
     pub(crate) fn run(engine: &Arc<Engine>) {
@@ -95,6 +108,10 @@ mod program {
             match hub.phase() {
                 Phase::Gone => return,
                 Phase::Ending => {
+                    let now = clock::refresh();
+                    for (worker, last) in hub.workers.iter().zip(&mut seen) {
+                        note_turn(worker, last, now);
+                    }
                     if shutdown::sweep(engine) {
                         return;
                     }
@@ -106,21 +123,24 @@ mod program {
             }
             if hub.idle.all_parked() {
                 watch.sleep(&hub.idle, || matches!(hub.phase(), Phase::Open | Phase::Closing));
+                // A step that began since then is found stuck at the first look, not at the second.
+                let now = clock::refresh();
+                for (worker, last) in hub.workers.iter().zip(&mut seen) {
+                    note_turn(worker, last, now);
+                }
                 continue;
             }
             watch.parker.park(Some(PERIOD));
             let now = clock::refresh();
             for (worker, last) in hub.workers.iter().zip(&mut seen) {
-                let turn = worker.turn();
                 let due = worker.timers.next_due() <= now;
-                let unmoved = turn == *last;
-                *last = turn;
+                let unmoved = !note_turn(worker, last, now);
                 let waits = due || worker.has_waiting();
                 if due || (unmoved && waits) {
                     worker.ask_attention();
                 }
                 if unmoved && waits {
-                    worker.judge_stuck(turn);
+                    worker.judge_stuck(*last);
                     if let Some(thief) = hub.idle.choose_any() {
                         hub.workers[thief as usize].parker.unpark();
                     }

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use evener_scheduler::commands::{Blocking, Exec, Link, Lookup, Register, Sleep, Terminate};
 use evener_scheduler::{
-    Command, CommandId, Completer, Event, Events, ExitReason, HandlerContext, InitContext, LifecycleHooks, Package,
-    Payload, Pid, Process, ProcessError, ProcessState, Runtime, Scheduler, SendError, SpawnError, SpawnOptions,
-    StartError, StepOutput, Tag, YieldError, send,
+    Command, CommandId, Completer, Event, Events, ExitReason, HandlerContext, InitContext, LifecycleHooks,
+    Package, Payload, Pid, Process, ProcessError, ProcessState, Runtime, Scheduler, SendError, SpawnError,
+    SpawnOptions, StartError, StepOutput, Tag, YieldError, send,
 };
 
-use crate::support::{LIMIT, kill, on_a_worker, process, quiet_panics, recv, scheduler, state, still_works, until};
+use crate::support::{
+    LIMIT, kill, on_a_worker, process, quiet_panics, recv, scheduler, state, still_works, until,
+};
 
 // ------------------------------------------------------------------ what is seen
 
@@ -586,7 +588,7 @@ fn dropped(way: impl FnOnce(Scheduler, &Log)) {
     let scheduler = Scheduler::builder()
         .workers(2)
         .command::<DropIt>("drop it", |_: &HandlerContext<'_>, input: Payload, mut completer: Completer| {
-            let DropIt(scheduler) = input.take::<DropIt>().ok().expect("a DropIt");
+            let DropIt(scheduler) = input.take::<DropIt>().expect("a DropIt");
             drop(scheduler);
             completer.complete(Ok(Payload::empty()));
         })
@@ -743,8 +745,7 @@ fn a_panic_in_close_turns_normal_into_panicked_and_leaves_other_reasons() {
 #[test]
 fn panics_in_the_drop_of_body_and_messages_are_contained() {
     let b = bench(1);
-    let bombs: Vec<_> =
-        (0..3).map(|_| Dropped { log: b.log.clone(), what: "bomb", panics: true }).collect();
+    let bombs: Vec<_> = (0..3).map(|_| Dropped { log: b.log.clone(), what: "bomb", panics: true }).collect();
     let probe = Probe::new(&b.log, |_, out| {
         out.done("fine");
         Ok(())
@@ -852,8 +853,10 @@ fn panics_in_the_drop_of_results_and_inputs_are_contained() {
     // An input that no `init` ever saw.
     let input = bomb("input");
     s.spawn_once(move |out| {
-        let pid =
-            out.spawn(process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())), SpawnOptions::new().input(input));
+        let pid = out.spawn(
+            process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())),
+            SpawnOptions::new().input(input),
+        );
         terminate(out, pid.unwrap());
     })
     .unwrap();
@@ -1540,9 +1543,13 @@ fn everything_tried_while_closing_gets_a_defined_answer() {
             else {
                 return;
             };
-            let spawn = scheduler.spawn(process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())), SpawnOptions::new());
+            let spawn = scheduler
+                .spawn(process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())), SpawnOptions::new());
             let once = scheduler.spawn_once(|_| {});
-            let wait = scheduler.spawn_wait(process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())), SpawnOptions::new());
+            let wait = scheduler.spawn_wait(
+                process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())),
+                SpawnOptions::new(),
+            );
             let sent = send(Package::new(pid, "while closing"));
             assert!(matches!(spawn, Err(SpawnError::Closing)), "{who}: {spawn:?}");
             assert!(matches!(once, Err(SpawnError::Closing)), "{who}: {once:?}");
@@ -1577,7 +1584,10 @@ fn everything_tried_while_closing_gets_a_defined_answer() {
                         assert!(matches!(out.spawn(nobody(), SpawnOptions::new()), Err(SpawnError::Closing)));
                         assert!(matches!(out.spawn_once(|_| {}), Err(SpawnError::Closing)));
                         out.send(self.pid, ()).expect("it still lives");
-                        out.command(Tag(1), evener_scheduler::commands::Spawn::new(nobody(), SpawnOptions::new()));
+                        out.command(
+                            Tag(1),
+                            evener_scheduler::commands::Spawn::new(nobody(), SpawnOptions::new()),
+                        );
                         out.command(Tag(2), Exec::new(nobody(), SpawnOptions::new()));
                         out.command(Tag(3), Blocking::new(|| ()));
                         out.command(Tag(4), Sleep(Duration::from_millis(1)));
@@ -1652,7 +1662,11 @@ fn a_closure_runs_once_whatever_status_it_sets() {
                     0 => out.continue_soon(),
                     1 => out.wait_for_yields(),
                     2 => out.done(answer),
-                    3 => out.upgrade(process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())), "", Payload::new(answer)),
+                    3 => out.upgrade(
+                        process(|_: &mut Events<'_>, _: &mut StepOutput<'_>| Ok(())),
+                        "",
+                        Payload::new(answer),
+                    ),
                     4 => {
                         out.done(answer);
                         panic!("on purpose");

@@ -5,8 +5,15 @@
     reason = "tests measure with the real clock, and pause between two looks at what they wait for"
 )]
 
+mod commands;
 mod fairness;
+mod field_cases;
+mod idle;
 mod lifecycle;
+mod links;
+mod mailbox;
 mod names;
 mod routing;
+mod stress;
+mod supervisor;
 mod support;

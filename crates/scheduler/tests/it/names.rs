@@ -6,14 +6,22 @@ use std::time::Duration;
 
 use evener_scheduler::supervisor::{ChildSpec, GiveUp, Restart, RestartPolicy, Supervisor, SupervisorEvent};
 use evener_scheduler::{
-    Event, Events, InitContext, NameError, Payload, Pid, Process, ProcessError, Runtime, Scheduler, SendError,
-    SpawnError, SpawnOptions, StepOutput,
+    Event, Events, InitContext, NameError, Payload, Pid, Process, ProcessError, Runtime, Scheduler,
+    SendError, SpawnError, SpawnOptions, StepOutput,
 };
 
 use crate::support::{LIMIT, process, quiet_panics, recv, scheduler, until};
 
 fn idle(scheduler: &Scheduler, options: SpawnOptions) -> Pid {
-    scheduler.spawn(process(|events, _| Ok(events.by_ref().for_each(drop))), options).unwrap()
+    scheduler
+        .spawn(
+            process(|events, _| {
+                events.by_ref().for_each(drop);
+                Ok(())
+            }),
+            options,
+        )
+        .unwrap()
 }
 
 fn end(scheduler: &Scheduler, pid: Pid) {
@@ -62,8 +70,11 @@ fn a_process_may_have_several_names_and_lose_one() {
 
 #[test]
 fn the_hosts_of_a_runtime_share_their_names() {
-    let runtime =
-        Runtime::builder().host("a", |host| host.workers(1)).host("b", |host| host.workers(1)).start().unwrap();
+    let runtime = Runtime::builder()
+        .host("a", |host| host.workers(1))
+        .host("b", |host| host.workers(1))
+        .start()
+        .unwrap();
     let (a, b) = (runtime.host("a").unwrap(), runtime.host("b").unwrap());
     let (tell, told) = channel();
     let takes = process(move |events, _| {
@@ -225,14 +236,14 @@ fn a_held_name_belongs_to_the_supervisor_alone() {
     let scheduler = scheduler(1);
     let policy = RestartPolicy::new().initial_delay(Duration::from_secs(3600)).jitter(0.0);
     let crashes = || process(|_, _| panic!("on purpose"));
+    let (observe, events) = channel();
     let supervisor = Supervisor::new()
         .policy(policy.max_delay(Duration::from_secs(3600)))
         .child(ChildSpec::new("child", crashes).name("held"))
+        .observe(move |event| drop(observe.send(event.clone())))
         .start(&scheduler, SpawnOptions::new())
         .unwrap();
-    until("the child waits for its restart", || {
-        scheduler.lookup("held").is_none() && scheduler.registrations().names == 1
-    });
+    while !matches!(recv(&events), SupervisorEvent::RestartsIn { .. }) {}
     let owner = supervisor.pid();
     let stranger = idle(&scheduler, SpawnOptions::new());
     assert_eq!(

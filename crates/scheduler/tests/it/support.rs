@@ -139,3 +139,16 @@ impl Rng {
         (self.next() >> 33) % end.max(1)
     }
 }
+
+/// Runs one ignored test of this program in a program of its own: for what all tests of a program share,
+/// such as its memory and its slots.
+#[track_caller]
+pub(crate) fn in_a_program_of_its_own(test: &str) {
+    let run = std::process::Command::new(std::env::current_exe().expect("this program has a path"))
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8_lossy(&run.stdout);
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
