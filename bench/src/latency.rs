@@ -238,9 +238,8 @@ pub(crate) fn block(scheduler: &Scheduler, rounds: usize) -> Out {
         .latencies("", &all)
         .latencies("ext_", &outside)
         .latencies("pre_", &before);
-    let over = |sorted: &[u64]| {
-        sorted.iter().filter(|&&delay| delay > 20_000_000).count() as f64 / rounds as f64
-    };
+    let over =
+        |sorted: &[u64]| sorted.iter().filter(|&&delay| delay > 20_000_000).count() as f64 / rounds as f64;
     out.extra += &format!(
         ",\"procs_last_on_blocked_worker\":{:.1},\"pre_over_20ms_per_round\":{:.2},\"ext_over_20ms_per_round\":{:.2}",
         on_blocked as f64 / rounds as f64,

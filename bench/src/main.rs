@@ -61,11 +61,15 @@ fn main() {
         "memory" => memory::idle(&scheduler, n.unwrap_or(1_000_000)),
         "wake" => latency::wake(&scheduler, n.unwrap_or(100_000) as usize),
         "fairness_hog" => latency::fairness(&scheduler, n.unwrap_or(10_000) as usize, latency::Hog::Mailbox),
-        "fairness_yield" => latency::fairness(&scheduler, n.unwrap_or(10_000) as usize, latency::Hog::Continue),
+        "fairness_yield" => {
+            latency::fairness(&scheduler, n.unwrap_or(10_000) as usize, latency::Hog::Continue)
+        }
         "fairness_block" => latency::block(&scheduler, n.unwrap_or(20) as usize),
         "grow" => grow::grow(&scheduler, n.unwrap_or(2_000_000)),
         "tcp_echo" => {
-            println!("{{\"engine\":\"evener\",\"workload\":\"{workload}\",\"workers\":{workers},\"na\":true}}");
+            println!(
+                "{{\"engine\":\"evener\",\"workload\":\"{workload}\",\"workers\":{workers},\"na\":true}}"
+            );
             return;
         }
         other => {

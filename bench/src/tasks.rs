@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use evener_scheduler::{Actor, Context, Events, Handle, Process, ProcessError, Scheduler, SpawnOptions, StepOutput};
+use evener_scheduler::{
+    Actor, Context, Events, Handle, Process, ProcessError, Scheduler, SpawnOptions, StepOutput,
+};
 
 use crate::common::{Latch, Out, now_ns};
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use evener_scheduler::supervisor::{ChildSpec, Restart, RestartPolicy, Supervisor, SupervisorEvent};
 use evener_scheduler::{
-    Actor, AskError, Context, Event, Events, Process, ProcessError, Reply, Scheduler, SpawnOptions, StepOutput,
-    Tag,
+    Actor, AskError, Context, Event, Events, Process, ProcessError, Reply, Scheduler, SpawnOptions,
+    StepOutput, Tag,
 };
 
 const COUNTERS: usize = 4;
@@ -158,7 +158,8 @@ fn text_files(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
             if name != "target" && !name.to_string_lossy().starts_with('.') {
                 text_files(&path, files)?;
             }
-        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "md" || ending == "toml") {
+        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "md" || ending == "toml")
+        {
             files.push(path);
         }
     }
@@ -181,7 +182,11 @@ fn settings() -> Result<Settings, String> {
             "--rounds" => &mut settings.rounds,
             "--crashes" => &mut settings.crashes,
             "--workers" => &mut settings.workers,
-            _ => return Err(format!("unknown argument `{flag}`; there are --rounds N, --crashes N, --workers N")),
+            _ => {
+                return Err(format!(
+                    "unknown argument `{flag}`; there are --rounds N, --crashes N, --workers N"
+                ));
+            }
         };
         let value = arguments.next().ok_or_else(|| format!("{flag} needs a number"))?;
         *place = value.parse().map_err(|_| format!("{flag} needs a number, not `{value}`"))?;
@@ -229,7 +234,8 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     });
     for counter in 0..COUNTERS {
         let name = format!("counter {counter}");
-        supervisor = supervisor.child(ChildSpec::new(&name, || Counter).name(&name).restart(Restart::Permanent));
+        supervisor =
+            supervisor.child(ChildSpec::new(&name, || Counter).name(&name).restart(Restart::Permanent));
     }
     let family = supervisor.start(&scheduler, SpawnOptions::new())?;
     // Answers once the children are there.

@@ -2,7 +2,7 @@
 //!
 //! Exact time costs some 28 ns to read here, so steps get the *coarse* time: the last exact one that a
 //! worker or the monitor read. Workers read it every 61st turn, before they park and when they are back;
-//! the monitor reads it every `MONITOR_PERIOD` while any worker is up. Coarse time never runs back.
+//! the monitor reads it every `watch::PERIOD` while any worker is up. Coarse time never runs back.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};

@@ -122,8 +122,10 @@ mod api {
     pub use crate::route::supervisor;
     pub use crate::route::waiter::WaitError;
     pub use crate::shutdown::Report;
-    pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
     #[doc(hidden)]
     pub use crate::stats::Registrations;
-    pub use crate::stats::{BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of};
+    pub use crate::stats::{
+        BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of,
+    };
+    pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
 }

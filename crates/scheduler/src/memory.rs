@@ -160,6 +160,7 @@ impl Pool {
 impl PoolState {
     fn grow(&mut self, class: Class) -> Result<(), Exhausted> {
         let table: &[AtomicPtr<u8>] = if class == Class::Slot { &SLOT_CHUNKS } else { &CELL_CHUNKS };
+        let chunk = chunk::take().ok_or(Exhausted)?;
         let index = if class == Class::Slot {
             self.chunks as usize
         } else {
@@ -167,10 +168,10 @@ impl PoolState {
             *next += 1;
             *next - 1
         };
-        if index >= table.len() {
+        // One less than there is room for: the numbers of the last chunk would reach over the end.
+        if index + 1 >= table.len() {
             return Err(Exhausted);
         }
-        let chunk = chunk::take().ok_or(Exhausted)?;
         if self.chunks > 0 {
             chunk::prefer_large_pages(chunk);
         }

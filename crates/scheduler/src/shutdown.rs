@@ -57,7 +57,8 @@ impl Threads {
         let thread_engine = Arc::clone(engine);
         let mut state = self.state.lock();
         let handle = std::thread::Builder::new()
-            .name(format!("{} {which}", engine.name))
+            // A thread's name cannot have a NUL in it; a host's can.
+            .name(format!("{} {which}", engine.name).replace('\0', "?"))
             .spawn(move || {
                 life(&thread_engine);
                 thread_engine.threads.left();
@@ -104,7 +105,7 @@ impl Threads {
 pub struct Report {
     /// Processes that ended by themselves between the call and the deadline.
     pub finished: usize,
-    /// Processes that were ended at the deadline.
+    /// Processes that were ended at the deadline, and are gone.
     pub ended_by_force: usize,
     /// Steps that still run: the process, and since about when its present turn has been seen running.
     /// Their threads are detached.
@@ -181,7 +182,7 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
             report.still_running.push((Pid::new(0, hub.id, pid), since));
         }
     }
-    report.ended_by_force = (left as usize).saturating_sub(report.still_running.len());
+    report.ended_by_force = left.saturating_sub(hub.live()) as usize;
     report
 }
 

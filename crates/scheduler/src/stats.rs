@@ -1,10 +1,12 @@
 //! Counters and sizes: cheap enough to stay on, read without disturbing anybody.
 //!
 //! Each worker counts for itself, in lines of its own, by plain loads and stores (one writer); a reader
-//! sums. No clock is read for each step: the first one after each look around (one in 61) is timed. Processes by state are
-//! counted when asked, by a walk over the slots that reads their words and nothing else.
+//! sums. No clock is read for each step: the first one after each look around (one in 61) is timed.
+//! Processes by state are counted when asked, by a walk over the slots that reads their words and nothing
+//! else. A reader takes no lock that a step holds for longer than a batch of cells or a timer takes.
 //!
-//! Built without the feature `stats` the counters that nobody needs for running are compiled out.
+//! Built without the feature `stats` (on by default) the counters that nobody needs for running are
+//! compiled out and read as zero.
 
 use std::time::Duration;
 
@@ -12,9 +14,10 @@ use crate::memory::{self, InMemory};
 use crate::process::Topic;
 use crate::process::budget::{self, TopicUse};
 use crate::process::event_queue::Cells;
+use crate::process::slot::{Slot, Word};
 use crate::process::table::ProcessTable;
 use crate::route::host::Engine;
-use crate::sync::{AtomicU32, AtomicU64, Relaxed, Release};
+use crate::sync::{Acquire, AtomicU32, AtomicU64, Relaxed, Release, fence};
 use crate::{LocalPid, Pid, clock};
 
 /// Buckets of the histograms: bucket `n` holds times below `2^n` nanoseconds.
@@ -275,15 +278,11 @@ impl Stats {
         let workers = workers.collect();
         let (parked, searching) = hub.idle.counts();
         let mut by_state = ByState::default();
-        for_each_slot(hub.id, |_, slot| {
-            let word = slot.word();
-            match () {
-                () if word.is_free() => {}
-                () if word.is_ready() => by_state.ready += 1,
-                () if word.is_running() => by_state.running += 1,
-                () if word.is_blocked() => by_state.blocked += 1,
-                () => by_state.idle += 1,
-            }
+        for_each_process(hub.id, |_, word, _| match () {
+            () if word.is_ready() => by_state.ready += 1,
+            () if word.is_running() => by_state.running += 1,
+            () if word.is_blocked() => by_state.blocked += 1,
+            () => by_state.idle += 1,
         });
         Self {
             workers,
@@ -437,11 +436,24 @@ pub struct ProcessInfo {
     pub worker: usize,
 }
 
-fn for_each_slot(host: u16, mut act: impl FnMut(u32, &'static crate::process::slot::Slot)) {
+/// Every live process of a host: its slot, the word and the generation it began with, which were there
+/// together at one moment.
+fn for_each_process(host: u16, mut act: impl FnMut(LocalPid, Word, &'static Slot)) {
     for number in memory::slot_numbers() {
         let slot = memory::slot(number);
-        if slot.host.load(Relaxed) == host {
-            act(number, slot);
+        let word = slot.word();
+        if word.is_free() {
+            continue;
+        }
+        let (theirs, first) = (slot.host.load(Relaxed), slot.first());
+        // Acquire: host and generation are read before the word is looked at again, and both are written
+        // only while the slot is FREE: in the same generation they are of that life.
+        fence(Acquire);
+        if theirs != host || slot.word().generation() != word.generation() {
+            continue;
+        }
+        if let Some(pid) = LocalPid::new(number, first) {
+            act(pid, word, slot);
         }
     }
 }
@@ -449,43 +461,39 @@ fn for_each_slot(host: u16, mut act: impl FnMut(u32, &'static crate::process::sl
 /// Every live process of a host: its PID.
 pub(crate) fn live_pids(host: u16) -> Vec<LocalPid> {
     let mut pids = Vec::new();
-    for_each_slot(host, |number, slot| {
-        if !slot.word().is_free() {
-            pids.extend(LocalPid::new(number, slot.first()));
-        }
-    });
+    for_each_process(host, |pid, _, _| pids.push(pid));
     pids
 }
 
 pub(crate) fn list(engine: &Engine) -> Vec<ProcessInfo> {
     let now = (clock::refresh() / 100_000_000) as u32;
     let mut infos = Vec::new();
-    for_each_slot(engine.hub.id, |number, slot| {
-        let word = slot.word();
-        if word.is_free() {
+    for_each_process(engine.hub.id, |pid, word, slot| {
+        let table = slot.table.load(Acquire);
+        let steps = slot.steps.load(Relaxed);
+        let born = slot.born.load(Relaxed);
+        let inbox = slot.inbox.load(Relaxed);
+        let worker = slot.worker.load(Relaxed) as usize;
+        fence(Acquire);
+        // The same life still: what was read belongs together.
+        if slot.word().generation() != word.generation() || table.is_null() {
             return;
         }
-        let first = slot.first();
-        let table = slot.table.load(Relaxed);
-        let info = ProcessInfo {
-            pid: Pid::new(0, engine.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1")),
+        infos.push(ProcessInfo {
+            pid: Pid::new(0, engine.hub.id, pid),
             state: match () {
                 () if word.is_ready() => ProcessState::Ready,
                 () if word.is_running() => ProcessState::Running,
                 () if word.is_blocked() => ProcessState::Blocked,
                 () => ProcessState::Idle,
             },
-            // SAFETY: a table is a static, and a slot that was ever published has one.
+            // SAFETY: a table is a static; it was read within one life, which was published with one.
             type_name: unsafe { (*table.cast_const().cast::<ProcessTable>()).name() },
-            steps: slot.steps.load(Relaxed),
-            age: Duration::from_millis(u64::from(now.saturating_sub(slot.born.load(Relaxed))) * 100),
-            mailbox_depth: (InMemory.count(word.head()) + InMemory.count(slot.inbox.load(Relaxed))) as usize,
-            worker: slot.worker.load(Relaxed) as usize,
-        };
-        // The same life still: what was read belongs together.
-        if slot.word().generation() == word.generation() && slot.first() == first {
-            infos.push(info);
-        }
+            steps,
+            age: Duration::from_millis(u64::from(now.saturating_sub(born)) * 100),
+            mailbox_depth: (InMemory.count(word.head()) + InMemory.count(inbox)) as usize,
+            worker,
+        });
     });
     infos
 }

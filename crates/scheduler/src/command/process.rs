@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry, YieldError};
 use crate::process::{Place, Process, SendError, SpawnError, SpawnOptions, spawn_process};
-use crate::route::{self, links};
 use crate::route::relay::{self, Package};
+use crate::route::{self, links};
 use crate::{Payload, Pid};
 
 macro_rules! command {
@@ -176,12 +176,10 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
     registry.add(
         Terminate::ID,
         "process.terminate",
-        Arc::new(answer_at_once(
-            move |_, Terminate { pid, reason }| {
-                route::kill(pid, reason)?;
-                done()
-            },
-        )),
+        Arc::new(answer_at_once(move |_, Terminate { pid, reason }| {
+            route::kill(pid, reason)?;
+            done()
+        })),
     )?;
     registry.add(
         Cancel::ID,

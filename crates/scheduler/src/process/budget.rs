@@ -345,16 +345,14 @@ mod program {
         } else if !used {
             with_magazines(|m| m.free(Class::Full, spare));
         }
+        // Queued first: the drop of a message may run user code, which may wait or panic.
+        if let Ok(Admitted::Accepted(after) | Admitted::Dropped(after)) = pushed {
+            route::follow(after, number, slot);
+        }
         drop(kept);
         match pushed {
-            Ok(Admitted::Accepted(after)) => {
-                route::follow(after, number, slot);
-                Ok(())
-            }
-            Ok(Admitted::Dropped(after)) => {
-                route::follow(after, number, slot);
-                Err(SendError::Dropped { pid: to, topic })
-            }
+            Ok(Admitted::Accepted(_)) => Ok(()),
+            Ok(Admitted::Dropped(_)) => Err(SendError::Dropped { pid: to, topic }),
             Err(Refused::Stale) => Err(SendError::Stale(to)),
             Err(Refused::Unknown) => Err(SendError::NotFound(to)),
             Err(Refused::Closed | Refused::Overflow) => Err(SendError::Closed(to)),

@@ -383,13 +383,13 @@ pub(crate) unsafe fn take(m: &Magazines, number: u32) -> Message {
         if InMemory.depth(number).load(Relaxed) & FULL == 0 {
             let cell = &*memory::cell(number).cast::<ShortCell>();
             let data = [cell.data[0], cell.data[1], MaybeUninit::uninit()];
-            let payload = Payload { table: cell.table, data };
+            let payload = Payload::from_parts(cell.table, data);
             m.free(Class::Short, number);
             Message::new(payload, None, Topic::DEFAULT, KIND_MESSAGE)
         } else {
             let cell = &*memory::cell(number).cast::<FullCell>();
             let message = Message {
-                payload: Payload { table: cell.table, data: cell.data },
+                payload: Payload::from_parts(cell.table, cell.data),
                 sender: cell.sender,
                 topic: cell.topic,
                 flags: cell.flags,

@@ -4,7 +4,9 @@
 //! no user code; taking out another type than was put in gives the payload back.
 
 use std::any::TypeId;
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::Arc;
 
@@ -92,7 +94,20 @@ impl PayloadTable {
 pub struct Payload {
     pub(crate) table: &'static PayloadTable,
     pub(crate) data: [MaybeUninit<u64>; INLINE_WORDS],
+    /// Not `Sync`: a `T` that may be sent need not be one that may be shared, and `get` lends it.
+    not_sync: PhantomData<Cell<()>>,
 }
+
+/// Fails to compile if `Payload` becomes `Sync`.
+const _: fn() = || {
+    trait Ambiguous<Marker> {
+        fn touch() {}
+    }
+    struct OnlySync;
+    impl<T: ?Sized> Ambiguous<()> for T {}
+    impl<T: ?Sized + Sync> Ambiguous<OnlySync> for T {}
+    <Payload as Ambiguous<_>>::touch();
+};
 
 // SAFETY: `Payload::new` takes only `T: Send`, and the payload owns the value.
 unsafe impl Send for Payload {}
@@ -107,7 +122,13 @@ impl Payload {
         let mut data = [MaybeUninit::<u64>::uninit(); INLINE_WORDS];
         // SAFETY: `data` has 24 bytes, aligned for u64.
         unsafe { TableOf::<T>::write(data.as_mut_ptr().cast(), value) };
-        Self { table: TableOf::<T>::TABLE, data }
+        Self::from_parts(TableOf::<T>::TABLE, data)
+    }
+
+    /// A payload of what lies in a cell. The caller owns that value and forgets its own copy.
+    #[inline(always)]
+    pub(crate) fn from_parts(table: &'static PayloadTable, data: [MaybeUninit<u64>; INLINE_WORDS]) -> Self {
+        Self { table, data, not_sync: PhantomData }
     }
 
     /// The payload that says nothing: `()`.

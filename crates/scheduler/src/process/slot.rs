@@ -13,6 +13,7 @@
 //! | `WAKE` | 1 | look again before waiting, though no message came |
 //! | `KILL` | 1 | whoever claims the process next ends it |
 //! | `OVERFLOW` | 1 | some topic has overflowed: every send asks the budgets first |
+//! | `RESET` | 1 | the queue was reset in this life: `first` says whose it is, not the generation |
 //! | `WATCHED` | 1 | the tables of names, links, monitors or budgets know this life |
 //! | generation | 24 | rises at each end and each reset of the queue; never wraps |
 //! | newest message | 32 | cell of the message pushed last, 0 if none; each cell names the one before |
@@ -89,6 +90,7 @@ const WAKE: u64 = 1 << 3;
 const KILL: u64 = 1 << 4;
 const OVERFLOW: u64 = 1 << 5;
 const WATCHED: u64 = 1 << 6;
+const RESET: u64 = 1 << 7;
 
 const GENERATION_SHIFT: u32 = 8;
 const GENERATION: u64 = ((1 << 24) - 1) << GENERATION_SHIFT;
@@ -272,7 +274,7 @@ unsafe impl Send for Slot {}
 
 impl Slot {
     /// A slot as zeroed memory gives it; models need it as a value.
-    #[cfg(any(loom, test))]
+    #[cfg(all(test, loom))]
     pub(crate) fn new() -> Self {
         Self {
             word: AtomicU64::new(0),
@@ -313,8 +315,9 @@ impl Slot {
     #[inline]
     pub(crate) fn begin(&self) -> u32 {
         let generation = Word(self.word.load(Relaxed)).generation();
-        // Relaxed: travels with the Release of `publish`.
-        self.first.store(generation, Relaxed);
+        // Release: pairs with the fence of a reader that sweeps over slots, see `stats::for_each_process`;
+        // for all others it travels with the Release of `publish`.
+        self.first.store(generation, Release);
         generation
     }
 
@@ -341,7 +344,7 @@ impl Slot {
     /// Is the word still within the life or generation that `bind` names? `Err` says why not.
     #[inline(always)]
     fn admit(&self, word: Word, bind: Bind) -> Result<(), Refused> {
-        if word.generation() == bind.generation() && !word.is_free() {
+        if word.generation() == bind.generation() && !word.is_free() && word.0 & RESET == 0 {
             return Ok(());
         }
         self.admit_slowly(word, bind)
@@ -361,6 +364,9 @@ impl Slot {
         let first = self.first.load(Relaxed);
         match bind {
             Bind::Life(life) if life == first => Ok(()),
+            // A number that only a queue had, never a PID.
+            Bind::Life(life) if life > first => Err(Refused::Unknown),
+            Bind::Exactly(generation) if generation == theirs => Ok(()),
             Bind::Exactly(generation) if generation >= first => Err(Refused::Stale),
             _ => Err(Refused::Closed),
         }
@@ -523,6 +529,15 @@ impl Slot {
         old
     }
 
+    /// Gives up a prepared slot whose PID somebody has seen: that PID is not given out again. `true`: the
+    /// slot may be used again (`max` is the greatest generation allowed).
+    pub(crate) fn abandon(&self, max: u32) -> bool {
+        let generation = Word(self.word.load(Relaxed)).generation() + 1;
+        // Release: as in `close`.
+        self.word.store(u64::from(generation) << GENERATION_SHIFT | FREE, Release);
+        generation <= max
+    }
+
     /// Begins a new generation of the queue within the same life, by the runner: messages not yet taken
     /// are handed to the caller, overflowed topics open again, bound producers go stale. `None` if the
     /// generations are used up (`max` is the greatest one allowed).
@@ -534,7 +549,7 @@ impl Slot {
                 return None;
             }
             let next = u64::from(word.generation() + 1) << GENERATION_SHIFT;
-            let new = word.0 & !(HEAD | GENERATION | OVERFLOW) | next;
+            let new = word.0 & !(HEAD | GENERATION | OVERFLOW) | next | RESET;
             // Acquire: the messages handed out are whole. Release is not needed: nothing new is shown.
             // Model: model::slot::a_reset_parts_the_generations.
             match self.word.compare_exchange_weak(word.0, new, Acquire, Relaxed) {

@@ -13,7 +13,7 @@ use crate::process::table::{Cold, ProcessTable, ReplyTo, Start, lies_inline};
 use crate::process::{InitContext, Process, ProcessError, Status, StepOutput, Turn};
 use crate::route::host::{Engine, Hub};
 use crate::route::names::{Hold, Supervised};
-use crate::sync::Relaxed;
+use crate::sync::{Relaxed, Release};
 use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid, clock};
 
@@ -245,8 +245,9 @@ pub(crate) fn place_body(
                 let cell = m.alloc(class)?;
                 (memory::cell(cell), cell)
             }
+            None if table.layout.size() == 0 => (ptr::without_provenance_mut(table.layout.align()), 0),
             None => {
-                // SAFETY: a layout that is too large for a cell is not empty.
+                // SAFETY: the layout is not empty.
                 let pointer = unsafe { std::alloc::alloc(table.layout) };
                 if pointer.is_null() {
                     std::alloc::handle_alloc_error(table.layout);
@@ -278,7 +279,8 @@ pub(crate) fn free_body(m: &Magazines, slot: &Slot, table: &ProcessTable) {
     });
     match Class::of_body(table.layout) {
         Some(class) => m.free(class, cell),
-        // SAFETY: allocated in `place_body` with this layout.
+        None if table.layout.size() == 0 => {}
+        // SAFETY: allocated in `place_body` with this layout, which is not empty.
         None => unsafe { std::alloc::dealloc(pointer, table.layout) },
     }
 }
@@ -357,7 +359,8 @@ pub(crate) fn create<P>(
         }
     };
     let generation = slot.begin();
-    slot.host.store(hub.id, Relaxed);
+    // Release: pairs with the fence of a reader that sweeps over slots, see `stats::for_each_process`.
+    slot.host.store(hub.id, Release);
     slot.steps.store(0, Relaxed);
     slot.born.store((clock::coarse_nanos() / 100_000_000) as u32, Relaxed);
     slot.inbox.store(0, Relaxed);
@@ -380,7 +383,7 @@ pub(crate) fn create<P>(
         Place::Worker(worker, _) => {
             worker.slot_worker(slot);
             slot.publish(generation, None);
-            worker.count(|counters| &counters.spawned);
+            worker.note_birth();
             worker.queue_spawned(number);
         }
         Place::Outside(engine) => {
@@ -479,11 +482,16 @@ fn undo(place: Place<'_>, slot: &'static Slot, number: u32, table: &'static Proc
         // SAFETY: made by `Box::into_raw` in `create`.
         let _ = contain(|| drop(unsafe { Box::from_raw(cold) }));
     }
+    let engine = place.engine();
+    // A hook has seen the PID: it is not given out a second time.
+    let reusable = engine.hooks.is_none() || slot.abandon(engine.config.generation_max);
     place.with_magazines(|m| {
         free_body(m, slot, table);
-        m.free(Class::Slot, number);
+        if reusable {
+            m.free(Class::Slot, number);
+        }
     });
-    place.engine().unadmit_birth();
+    engine.unadmit_birth();
 }
 
 /// Runs user code whose panic must not spread. The panic, if any.

@@ -9,7 +9,7 @@ use crate::process::event_queue::Cells;
 use crate::process::message::{self, Cancel, Event, Exit, Message};
 use crate::process::slot::Slot;
 use crate::process::table::{Cold, ReplyTo};
-use crate::process::{Process, SendError, SpawnError, SpawnOptions, Tag, Topic};
+use crate::process::{Process, SendError, SpawnError, SpawnOptions, Tag, Topic, contain};
 use crate::route::names::NameError;
 use crate::route::relay::{self, Package};
 use crate::sync::Relaxed;
@@ -67,6 +67,8 @@ impl<'a> Events<'a> {
         }
         let Some(pending) = self.take_pending(message.seq()) else {
             self.worker.count(|counters| &counters.late_completions);
+            // Late is harmless, also when what came late panics in its drop.
+            let _ = contain(|| drop(message));
             return None;
         };
         self.worker.forget_timer(&pending);
@@ -192,7 +194,8 @@ impl StepOutput<'_> {
     /// # Errors
     /// [`NameError`]; the message is dropped.
     pub fn send_named<T: Send + 'static>(&mut self, name: &str, content: T) -> Result<(), NameError> {
-        let message = Message::new(Payload::new(content), Some(self.pid), Topic::DEFAULT, message::KIND_MESSAGE);
+        let message =
+            Message::new(Payload::new(content), Some(self.pid), Topic::DEFAULT, message::KIND_MESSAGE);
         self.worker.engine().names.send(name, message)
     }
 

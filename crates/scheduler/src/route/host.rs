@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
 use crate::memory::{self, InMemory};
-use crate::process::slot::GENERATION_MAX;
 use crate::process::message::{KIND_MESSAGE, Message};
+use crate::process::slot::GENERATION_MAX;
 use crate::process::{
-    ExitReason, OnceTable, Place, Process, ProcessError, SendError, SpawnError, SpawnOptions, StepOutput, Topic,
-    create, spawn_process,
+    ExitReason, OnceTable, Place, Process, ProcessError, SendError, SpawnError, SpawnOptions, StepOutput,
+    Topic, create, spawn_process,
 };
 use crate::queues::global::Global;
 use crate::route::names::Names;
@@ -60,6 +60,8 @@ pub(crate) struct Hub {
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
+    /// The address of the names of its present runtime; compared, never followed.
+    names: AtomicUsize,
 }
 
 /// The hub of a host number that a slot carries.
@@ -72,16 +74,29 @@ pub(crate) fn hub(id: u16) -> &'static Hub {
     unsafe { &*hub }
 }
 
+/// Does the host of that number take its names from this table? `false`: also if there is no such host.
+pub(crate) fn shares_names(id: u16, names: &Names) -> bool {
+    let Some(hub) = HUBS.get(id as usize) else {
+        return false;
+    };
+    // Acquire: pairs with the Release in `Hub::take`.
+    let hub = hub.load(Acquire);
+    // SAFETY: hubs stay.
+    !hub.is_null() && unsafe { &*hub }.names.load(Relaxed) == std::ptr::from_ref(names).addr()
+}
+
 impl Hub {
     /// A hub with that many workers, used or new.
-    fn take(workers: usize) -> Result<&'static Hub, StartError> {
+    fn take(workers: usize, names: &Names) -> Result<&'static Hub, StartError> {
         let mut free = FREE_HUBS.lock();
         if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
             let hub = free.0.swap_remove(place);
             hub.outside_births.store(0, Relaxed);
             for worker in &hub.workers {
                 worker.counters.reset();
+                worker.turn_seen_at.store(0, Relaxed);
             }
+            hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
             // Release: pairs with the Acquire in `phase`.
             hub.phase.store(Phase::Open as u32, Release);
             return Ok(hub);
@@ -100,6 +115,7 @@ impl Hub {
             phase: AtomicU32::new(Phase::Open as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
+            names: AtomicUsize::new(std::ptr::from_ref(names).addr()),
         }));
         // Release: pairs with the Acquire in `hub`.
         HUBS[id].store(hub, Release);
@@ -185,7 +201,7 @@ impl Hub {
             }
             publish()?;
             match place {
-                Place::Worker(worker, _) => worker.count(|counters| &counters.spawned),
+                Place::Worker(worker, _) => worker.note_birth(),
                 Place::Outside(_) => {
                     self.outside_births.fetch_add(1, AcqRel);
                 }
@@ -529,7 +545,7 @@ impl Builder {
         for (id, name, handler) in self.commands {
             registry.add(id, &name, handler)?;
         }
-        let hub = Hub::take(self.config.workers)?;
+        let hub = Hub::take(self.config.workers, &self.names)?;
         let engine = Arc::new(Engine {
             hub,
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

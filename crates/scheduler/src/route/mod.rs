@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use crate::command::YieldError;
 use crate::memory::{self, InMemory};
-use crate::process::{SendError, Topic};
 use crate::process::message::{self, KIND_YIELD_ERR, KIND_YIELD_OK, Message};
 use crate::process::slot::{After, Bind, Gate, Slot};
 use crate::process::table::ReplyTo;
+use crate::process::{SendError, Topic};
 use crate::sync::Relaxed;
 use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid};

@@ -193,7 +193,8 @@ impl Names {
     }
 
     pub(crate) fn register(&self, name: &str, pid: Pid) -> Result<(), NameError> {
-        if pid.node() != 0 || pid.host() == route::waiter::HOST {
+        // Only the end of a process of this runtime gives a name of it back.
+        if pid.node() != 0 || !route::host::shares_names(pid.host(), self) {
             return Err(NameError::NoProcess(pid));
         }
         let mut tables = self.tables.lock();

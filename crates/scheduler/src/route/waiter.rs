@@ -45,9 +45,19 @@ thread_local! {
     static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
 }
 
+/// Slots that belonged to threads which have ended. They stay of this kind for ever: who has made such a
+/// slot `READY` may be preempted before it looks whose it is, while the thread, which claims its slot
+/// without a queue, goes on and ends. Then it unparks a thread too many; were the slot a process's by
+/// then, it would queue that process a second time.
+static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
 impl Waiter {
     fn new() -> Option<Self> {
-        let number = memory::outside(|m| m.alloc(Class::Slot)).ok()?;
+        let used = FREE.lock().pop();
+        let number = match used {
+            Some(number) => number,
+            None => memory::outside(|m| m.alloc(Class::Slot)).ok()?,
+        };
         let slot = memory::slot(number);
         let generation = slot.begin();
         slot.host.store(HOST, Relaxed);
@@ -109,7 +119,7 @@ impl Drop for Waiter {
             }
         }
         if closed.generation() < crate::process::slot::GENERATION_MAX {
-            memory::outside(|m| m.free(Class::Slot, self.pid.slot()));
+            FREE.lock().push(self.pid.slot());
         }
     }
 }
@@ -158,7 +168,8 @@ pub(crate) fn wait_for(
             }
         }
     };
-    let _ = WAITER.try_with(|kept| *kept.borrow_mut() = Some(waiter));
+    // One that a wait within this one left is dropped outside of the cell: its drop may run user code.
+    let _ = WAITER.try_with(|kept| kept.replace(Some(waiter)));
     Ok(answer)
 }
 

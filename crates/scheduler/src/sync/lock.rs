@@ -114,11 +114,7 @@ impl Condvar {
     }
 
     /// As [`Self::wait`], at most for `limit`; it may come back early for no reason.
-    pub(crate) fn wait_timeout<'a, T>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        limit: Duration,
-    ) -> MutexGuard<'a, T> {
+    pub(crate) fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
         guard.lend(|guard| {
             self.0.wait_timeout(guard, limit).unwrap_or_else(|poisoned| poisoned.into_inner()).0
         })

@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use crate::command::YieldError;
-use crate::process::table::ReplyTo;
 use crate::process::SendError;
+use crate::process::table::ReplyTo;
 use crate::route::waiter::{self, CannotWait};
 use crate::{LocalPid, Payload, route};
 

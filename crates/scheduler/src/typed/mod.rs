@@ -19,8 +19,7 @@ use crate::command::{Command, YieldError};
 use crate::process::message::{self, Event};
 use crate::process::table::{ProcessTable, lies_inline};
 use crate::process::{
-    Place, ProcessError, SendError, SpawnError, SpawnOptions, Status, StepOutput, Tag, Turn, create,
-    drop_fn,
+    Place, ProcessError, SendError, SpawnError, SpawnOptions, Status, StepOutput, Tag, Turn, create, drop_fn,
 };
 use crate::route::{self, relay};
 use crate::sync::Relaxed;
@@ -234,8 +233,7 @@ impl<M: Send + 'static> Context<'_, M> {
     ) {
         let reply = self.out.begin_ask(tag, timeout);
         let content = Payload::new(message(Reply::new(reply)));
-        let message =
-            message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK);
+        let message = message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK);
         self.out.send_request(to.pid, None, reply, message);
     }
 

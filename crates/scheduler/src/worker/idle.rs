@@ -71,7 +71,7 @@ impl Idle {
     /// Who is to be woken for work that the caller has just made visible: `prefer` if it is parked, else
     /// whoever parked last. The caller must [`Parker::unpark`] it.
     pub(crate) fn choose(&self, prefer: Option<u16>) -> Option<u16> {
-        // Pairs with the fence in `enter`; see the module's words. Model: model::idle.
+        // Pairs with the fence in `enter`; see the module's words. Model: model::idle::no_work_waits_alone.
         fence(SeqCst);
         if !self.hint() {
             return None;

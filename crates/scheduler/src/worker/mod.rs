@@ -50,8 +50,8 @@ use crate::process::message::{self, CHAIN_MAX, Extension, Message};
 use crate::process::slot::{After, Slot, Wait};
 use crate::process::table::{Cold, ProcessTable, ReplyTo};
 use crate::process::{
-    Ending, Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn, Upgrade,
-    body_of, cold_of, contain, contained, free_body, place_body,
+    Ending, Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn,
+    Upgrade, body_of, cold_of, contain, contained, free_body, place_body,
 };
 use crate::queues::deque::{self, Deque};
 use crate::queues::fifo::{self, Fifo};
@@ -246,9 +246,16 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         chain: Cell::new([None; CHAIN_MAX + 1]),
         loot: UnsafeCell::new([0; STEAL_MAX]),
     };
+    /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
+    struct Gone;
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            CURRENT.set(ptr::null());
+        }
+    }
+    let _gone = Gone;
     CURRENT.set(&raw const worker);
     worker.run_until_gone();
-    CURRENT.set(ptr::null());
 }
 
 impl Worker {
@@ -265,10 +272,18 @@ impl Worker {
         &self.engine
     }
 
-    /// Adds one to a counter of this worker.
+    /// Adds one to a counter of this worker, if counters are built in.
     #[inline(always)]
     pub(crate) fn count(&self, counter: impl FnOnce(&Counters) -> &AtomicU64) {
-        Counters::bump(counter(&self.shared.counters));
+        if cfg!(feature = "stats") {
+            Counters::bump(counter(&self.shared.counters));
+        }
+    }
+
+    /// A step of this worker made a process.
+    #[inline(always)]
+    pub(crate) fn note_birth(&self) {
+        Counters::bump(&self.shared.counters.spawned);
     }
 
     /// Does something wait that cannot wait for many more events of this step?
@@ -308,22 +323,25 @@ impl Worker {
         let until_look = self.until_look.get();
         self.until_look.set(until_look.wrapping_sub(1));
         if (until_look == 0 || self.shared.next.1.load(Relaxed))
-            && let Some(item) = self.look_around() {
-                return Some(item);
-            }
+            && let Some(item) = self.look_around()
+        {
+            return Some(item);
+        }
         let next_streak = self.next_streak.get();
         if next_streak < NEXT_MAX
-            && let Some(item) = self.shared.next.0.take() {
-                self.next_streak.set(next_streak + 1);
-                return Some(item);
-            }
+            && let Some(item) = self.shared.next.0.take()
+        {
+            self.next_streak.set(next_streak + 1);
+            return Some(item);
+        }
         self.next_streak.set(0);
         let young_streak = self.young_streak.get();
         if young_streak < YOUNG_MAX
-            && let Some(item) = self.deque.pop() {
-                self.young_streak.set(young_streak + 1);
-                return Some(item);
-            }
+            && let Some(item) = self.deque.pop()
+        {
+            self.young_streak.set(young_streak + 1);
+            return Some(item);
+        }
         if young_streak >= YOUNG_MAX {
             // The young end has not run dry, and the FIFO may never do: every second of these turns goes to
             // what lies at the deque's old end.
@@ -348,7 +366,7 @@ impl Worker {
         self.until_look.set(LOOK_AROUND - 1);
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
-        self.sample.set(true);
+        self.sample.set(cfg!(feature = "stats"));
         if self.shared.next.1.load(Relaxed) {
             self.shared.next.1.store(false, Relaxed);
         }
@@ -453,9 +471,10 @@ impl Worker {
         let config = &self.engine.config;
         for round in 0..config.spin_rounds + config.yield_rounds {
             if self.hub.any_work()
-                && let Some(item) = self.take_shared().or_else(|| self.steal()) {
-                    return Some(item);
-                }
+                && let Some(item) = self.take_shared().or_else(|| self.steal())
+            {
+                return Some(item);
+            }
             if round < config.spin_rounds {
                 for _ in 0..16 {
                     spin_loop();
@@ -480,9 +499,10 @@ impl Worker {
         loop {
             for _ in 0..16 {
                 if self.hub.any_work()
-                    && let Some(item) = self.take_shared().or_else(|| self.steal()) {
-                        return Some(item);
-                    }
+                    && let Some(item) = self.take_shared().or_else(|| self.steal())
+                {
+                    return Some(item);
+                }
                 spin_loop();
             }
             if clock::now_nanos() >= end || self.hub.phase() == Phase::Gone {
@@ -520,10 +540,13 @@ impl Worker {
                 return Some(item);
             }
             let due = victim.timers.next_due();
-            if due != NEVER && due <= clock::coarse_nanos() && self.fire(victim, clock::refresh()) > 0
-                && let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop()) {
-                    return Some(item);
-                }
+            if due != NEVER
+                && due <= clock::coarse_nanos()
+                && self.fire(victim, clock::refresh()) > 0
+                && let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop())
+            {
+                return Some(item);
+            }
         }
         None
     }
@@ -617,6 +640,8 @@ impl Worker {
         }
         if self.hub.idle.hint() {
             self.hub.wake_one(None);
+        } else {
+            self.hub.watch.ensure_awake();
         }
     }
 
@@ -702,7 +727,13 @@ impl Worker {
         let table: &'static ProcessTable = unsafe { &*slot.table.load(Relaxed) };
         let mut turn = Turn {
             events: Events { worker: self, slot, left: self.events_per_step_max },
-            out: StepOutput { worker: self, slot, pid, status: Status::Idle, ending: ManuallyDrop::new(None) },
+            out: StepOutput {
+                worker: self,
+                slot,
+                pid,
+                status: Status::Idle,
+                ending: ManuallyDrop::new(None),
+            },
         };
         self.chain_len.set(0);
         let body = body_of(slot, table);
@@ -718,7 +749,10 @@ impl Worker {
                 if self.has_yields.get() {
                     self.carry_out(pid);
                 }
-                if status as u8 <= Status::Wait as u8 && slot.inbox.load(Relaxed) == 0 && turn.out.ending.is_none() {
+                if status as u8 <= Status::Wait as u8
+                    && slot.inbox.load(Relaxed) == 0
+                    && turn.out.ending.is_none()
+                {
                     let wait = if status == Status::Idle { Wait::Idle } else { Wait::Blocked };
                     if slot.release(wait) == After::Queue {
                         self.push_old(number);
@@ -812,7 +846,8 @@ impl Worker {
             }
         }
         // SAFETY: the runner; references taken above are used no more.
-        let owes_start = slot.cold.with(|cold| unsafe { (*cold).as_ref() }).is_some_and(|cold| cold.start.is_some());
+        let owes_start =
+            slot.cold.with(|cold| unsafe { (*cold).as_ref() }).is_some_and(|cold| cold.start.is_some());
         !owes_start || self.begin(pid, slot)
     }
 
@@ -1025,7 +1060,7 @@ impl Worker {
         } else {
             self.count(|counters| &counters.retired);
         }
-        self.count(|counters| &counters.ended);
+        Counters::bump(&self.shared.counters.ended);
     }
 
     #[cold]

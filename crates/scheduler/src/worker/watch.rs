@@ -21,8 +21,9 @@ use std::time::Duration;
 use crate::sync::{AcqRel, Acquire, AtomicU32, Relaxed, SeqCst, fence};
 use crate::worker::idle::{Idle, Parker};
 
-/// How often it looks while any worker is up: half of what FC-007 allows a waiting process.
-pub(crate) const PERIOD: Duration = Duration::from_millis(4);
+/// How often it looks while any worker is up: a third of what FC-007 allows a waiting process, for a step
+/// is found stuck at the second look at the latest.
+pub(crate) const PERIOD: Duration = Duration::from_millis(3);
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;

@@ -31,7 +31,7 @@ fn asks(
         }
         for event in events.by_ref() {
             if let Event::YieldComplete { tag, result } = event {
-                tell.send((tag.0, result))?;
+                tell.send((tag.0, result)).map_err(ProcessError::new)?;
             }
         }
         Ok(())

@@ -465,6 +465,16 @@ fn work_behind_a_long_step_is_found_by_others() {
     const LONG: Duration = Duration::from_secs(1);
     let s = scheduler(4);
     let mut delays = Vec::new();
+    // Takes the run-next place from B.
+    let other = s
+        .spawn(
+            process(|events: &mut Events<'_>, _: &mut StepOutput<'_>| {
+                events.by_ref().for_each(drop);
+                Ok(())
+            }),
+            SpawnOptions::new(),
+        )
+        .unwrap();
     for round in 0..6 {
         until("all sleep", || s.stats().parked == 4);
         let (sender, receiver) = channel();
@@ -495,9 +505,13 @@ fn work_behind_a_long_step_is_found_by_others() {
                 0 => out.send(b, began).unwrap(),
                 1 => {
                     out.send(b, began).unwrap();
-                    drop(out.spawn_once(|_| {}).unwrap());
+                    out.send(other, ()).unwrap();
                 }
-                _ => drop(out.spawn_once(move |_| drop(sender.send((worker(), began.elapsed())))).unwrap()),
+                _ => {
+                    let newborn =
+                        move |_: &mut StepOutput<'_>| sender.send((worker(), began.elapsed())).unwrap();
+                    out.spawn_once(newborn).unwrap();
+                }
             }
             while began.elapsed() < LONG {
                 std::hint::spin_loop();

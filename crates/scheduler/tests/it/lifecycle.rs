@@ -794,11 +794,15 @@ fn panics_in_the_drop_of_an_error_are_contained() {
         };
         // Watched by nobody; then by a monitor; then through `init`; then by the one who waits for init.
         match round {
-            0 => drop(s.spawn(failing(), SpawnOptions::new()).unwrap()),
-            1 => drop(
-                s.spawn_once(move |out| drop(out.spawn(failing(), SpawnOptions::new().monitored()).unwrap()))
-                    .unwrap(),
-            ),
+            0 => {
+                s.spawn(failing(), SpawnOptions::new()).unwrap();
+            }
+            1 => {
+                s.spawn_once(move |out| {
+                    out.spawn(failing(), SpawnOptions::new().monitored()).unwrap();
+                })
+                .unwrap();
+            }
             2 => {
                 let probe = Probe::new(&Log::default(), idle).init(|| Err(ErrorBomb.into()));
                 s.spawn(probe, SpawnOptions::new()).unwrap();
@@ -1069,7 +1073,7 @@ fn events_not_taken_stay_queued_in_order() {
     let slow = process(move |events: &mut Events<'_>, _: &mut StepOutput<'_>| {
         step += 1;
         // Every second turn takes one, the others all that they may.
-        let take = if step % 2 == 0 { 1 } else { 100 };
+        let take = if step.is_multiple_of(2) { 1 } else { 100 };
         let mut taken = 0;
         for event in events.by_ref().take(take) {
             if let Event::Message(message) = event {
@@ -1341,7 +1345,7 @@ fn panics_never_shrink_a_pool() {
             for tag in 0..THREADS as u64 {
                 let barrier = Arc::clone(&barrier);
                 if out.self_pid().host() < u16::MAX && events.waiting() == 0 {
-                    out.command(Tag(tag), Blocking::new(move || drop(barrier.wait())));
+                    out.command(Tag(tag), Blocking::new(move || barrier.wait().is_leader()));
                 }
             }
             for event in events.by_ref() {
