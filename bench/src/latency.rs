@@ -97,11 +97,7 @@ impl Actor for Probe {
                 std::thread::sleep(Duration::from_millis(100));
                 shared.blocking.store(0, Release);
             }
-            HOG => {
-                if !shared.stop.load(Relaxed) {
-                    send(cx, self.id, HOG, 0);
-                }
-            }
+            HOG if !shared.stop.load(Relaxed) => send(cx, self.id, HOG, 0),
             _ => {}
         }
     }
