@@ -237,5 +237,7 @@ pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, 
 /// Atomics and locks for statics: always `std`'s. Nothing under proof may use them.
 pub(crate) mod fixed {
     pub(crate) use super::lock::{Mutex, MutexGuard};
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+    #[cfg(debug_assertions)]
+    pub(crate) use std::sync::atomic::AtomicU32;
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64};
 }

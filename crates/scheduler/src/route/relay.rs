@@ -211,6 +211,8 @@ pub(crate) fn tell_on<T: Send + 'static>(worker: &Worker, to: LocalPid, value: T
     let Some(slot) = memory::find_slot(number) else {
         return Err(SendError::NotFound(route::pid_of(to)));
     };
+    // The two lines that a message needs, its receiver's and its cell's, come side by side.
+    memory::prefetch_slot(slot);
     let Ok(cell) = message::store_short(&worker.magazines, value) else {
         return Err(SendError::Exhausted);
     };

@@ -354,6 +354,10 @@ impl Worker {
         }
         self.young_streak.set(0);
         if let Some(item) = self.fifo.pop() {
+            if let Some(next) = self.fifo.peek() {
+                // Its line comes while this one runs.
+                memory::prefetch_slot(memory::slot(next));
+            }
             return Some(item);
         }
         self.shared.deque.take_oldest().or_else(|| self.shared.next.0.take())
