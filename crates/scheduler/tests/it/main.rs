@@ -17,3 +17,4 @@ mod routing;
 mod stress;
 mod supervisor;
 mod support;
+mod typed;
