@@ -1,6 +1,6 @@
 //! The monitor: one thread of a host that notices what its workers cannot.
 //!
-//! While any worker is up it looks every [`PERIOD`]: a worker whose turn count has not moved while work
+//! While any worker is up it looks, soon after it got up and then every [`PERIOD`]: a worker whose turn count has not moved while work
 //! waits with it gets a thief woken, who may then take the run-next place too. It moves the coarse clock,
 //! and points busy workers to due timers. When all workers are parked it sleeps without a limit; the
 //! first push after that which wakes nobody wakes it, once for each idle period, after the push.
@@ -24,6 +24,10 @@ use crate::worker::idle::{Idle, Parker};
 /// How often it looks while any worker is up: a third of what FC-007 allows a waiting process, for a step
 /// is found stuck at the second look at the latest.
 pub(crate) const PERIOD: Duration = Duration::from_millis(3);
+
+/// Its first look after a deep sleep: a step that blocks at once with work behind it is found soon. The gaps
+/// double up to [`PERIOD`].
+pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(100);
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -82,7 +86,7 @@ mod program {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::PERIOD;
+    use super::{FIRST_LOOK, PERIOD};
     use crate::route::host::{Engine, Phase};
     use crate::sync::Relaxed;
     use crate::worker::WorkerShared;
@@ -105,6 +109,7 @@ mod program {
         let watch = &hub.watch;
         let mut seen = vec![u64::MAX; hub.workers.len()];
         let mut pause = PERIOD;
+        let mut gap = FIRST_LOOK;
         loop {
             match hub.phase() {
                 Phase::Gone => return,
@@ -129,9 +134,11 @@ mod program {
                 for (worker, last) in hub.workers.iter().zip(&mut seen) {
                     note_turn(worker, last, now);
                 }
+                gap = FIRST_LOOK;
                 continue;
             }
-            watch.parker.park(Some(PERIOD));
+            watch.parker.park(Some(gap));
+            gap = (gap * 2).min(PERIOD);
             let now = clock::refresh();
             for (worker, last) in hub.workers.iter().zip(&mut seen) {
                 let due = worker.timers.next_due() <= now;
