@@ -1,13 +1,12 @@
 //! The typed layer: actors, handles, answers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use evener_scheduler::{
-    Actor, AskError, Context, Event, ExitReason, Handle, OnPanic, Package, Reply, Scheduler, SendError,
-    SpawnOptions, Tag, YieldError, send,
+    Actor, AskError, Context, Event, ExitReason, Handle, LifecycleHooks, OnPanic, Package, Payload, Pid,
+    Reply, Scheduler, SendError, SpawnOptions, Tag, YieldError, send,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -123,19 +122,19 @@ fn an_actor_may_ask_to_end_with_a_panic() {
             self.0.send("stopped").unwrap();
         }
     }
-    let scheduler = Scheduler::builder().workers(1).start().unwrap();
+    struct Ends(Mutex<mpsc::Sender<ExitReason>>);
+    impl LifecycleHooks for Ends {
+        fn on_complete(&self, _: Pid, reason: &ExitReason, _: Option<&Payload>) {
+            self.0.lock().unwrap().send(reason.clone()).unwrap();
+        }
+    }
+    let (ended, ends) = mpsc::channel();
+    let scheduler = Scheduler::builder().workers(1).hooks(Ends(Mutex::new(ended))).start().unwrap();
     let (sender, receiver) = mpsc::channel();
     let handle = scheduler.spawn_actor(Brittle(sender)).unwrap();
-    let pid = handle.pid();
-    let ended = std::thread::scope(|threads| {
-        let join = threads.spawn(|| scheduler.join(pid, Some(LONG)));
-        handle.tell(()).unwrap();
-        join.join().unwrap()
-    });
-    if let Ok(reason) = ended {
-        // The waiter was in time to hear why.
-        assert!(matches!(&*reason, ExitReason::Panicked(text) if text.contains("on purpose")), "{reason:?}");
-    }
+    handle.tell(()).unwrap();
+    let reason = ends.recv_timeout(LONG).unwrap();
+    assert!(matches!(&reason, ExitReason::Panicked(text) if text.contains("on purpose")), "{reason:?}");
     assert_eq!(receiver.recv_timeout(LONG).unwrap(), "stopped");
     assert!(receiver.recv_timeout(LONG).is_err(), "stopped once, and dropped");
 }
