@@ -56,6 +56,11 @@ pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     now.saturating_add(saturated(delay))
 }
 
+/// That moment in nanoseconds of this clock; 0 for all before the program first asked.
+pub(crate) fn nanos_of(at: Instant) -> u64 {
+    saturated(at.saturating_duration_since(*START))
+}
+
 fn saturated(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -74,8 +74,8 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
         Arc::new(|cx: &HandlerContext<'_>, input: Payload, mut completer: Completer| {
             match cx.input::<Timer>(input) {
                 Ok(Timer(at)) => {
-                    let delay = at.saturating_duration_since(clock::now());
-                    arm(cx, completer, clock::deadline(clock::now_nanos(), delay));
+                    // The moment itself: two readings of the clock could be far apart.
+                    arm(cx, completer, clock::nanos_of(at));
                 }
                 Err(error) => {
                     completer.complete(Err(error));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use evener_scheduler::commands::Sleep;
+use evener_scheduler::commands::{Sleep, Timer};
 use evener_scheduler::{
     Event, Events, Package, Pid, ProcessState, Scheduler, SpawnOptions, StepOutput, Tag, send,
 };
@@ -277,9 +277,11 @@ impl Field {
                 match event {
                     Event::Message(_) => {
                         noted.1.store(0, SeqCst);
-                        out.command(Tag(0), Sleep(Duration::from_micros(500)));
-                        // A little later than the timer, which is armed after this step.
-                        noted.0.store(nanos() + 600_000, SeqCst);
+                        // An absolute time: however long the thread is off the core before the timer is
+                        // armed, after this step, both mean the same moment.
+                        let at = Instant::now() + Duration::from_micros(500);
+                        out.command(Tag(0), Timer(at));
+                        noted.0.store((at - start).as_nanos() as u64, SeqCst);
                     }
                     Event::YieldComplete { .. } => {
                         let since = noted.1.load(SeqCst);
