@@ -651,17 +651,22 @@ impl Worker {
 
     #[cold]
     fn spill_deque(&self, item: Item) {
+        self.spill(|take| self.deque.drain_half(take));
+        if let Err(item) = self.deque.push(item) {
+            self.hub.global.push(item, &InMemory);
+        }
+    }
+
+    /// The older half of a full local queue goes to the global one.
+    fn spill(&self, drain_half: impl FnOnce(&mut dyn FnMut(Item)) -> usize) {
         let mut old = [0; LOCAL_MAX];
         let mut count = 0;
-        self.deque.drain_half(|item| {
+        drain_half(&mut |item| {
             old[count] = item;
             count += 1;
         });
         self.count(|counters| &counters.spills);
         self.hub.global.push_chain(old[..count].iter().copied(), &InMemory);
-        if let Err(item) = self.deque.push(item) {
-            self.hub.global.push(item, &InMemory);
-        }
     }
 
     /// Queues a process at the old end: it runs when those before it have run.
@@ -674,14 +679,7 @@ impl Worker {
 
     #[cold]
     fn spill_fifo(&self, item: Item) {
-        let mut old = [0; LOCAL_MAX];
-        let mut count = 0;
-        self.fifo.drain_half(|item| {
-            old[count] = item;
-            count += 1;
-        });
-        self.count(|counters| &counters.spills);
-        self.hub.global.push_chain(old[..count].iter().copied(), &InMemory);
+        self.spill(|take| self.fifo.drain_half(take));
         if let Err(item) = self.fifo.push(item) {
             self.hub.global.push(item, &InMemory);
         }
