@@ -190,6 +190,14 @@ impl Idle {
         ((counts >> 16 & COUNT) as usize, (counts & COUNT) as usize)
     }
 
+    /// Which workers are parked now, for the monitor. The list may have a place for each worker.
+    pub(crate) fn note_parked(&self, parked: &mut [bool]) {
+        parked.fill(false);
+        for &sleeper in self.sleepers.lock().iter() {
+            parked[sleeper as usize] = true;
+        }
+    }
+
     /// Is every worker parked? Reads only.
     pub(crate) fn all_parked(&self) -> bool {
         self.counts.load(Acquire) >> 16 == self.workers

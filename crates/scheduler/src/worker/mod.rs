@@ -12,7 +12,8 @@
 //! 7. due timers, its own;
 //! 8. others, from a random one on: FIFO, deque, inject queue, due timers, and the run-next place of one
 //!    that the monitor found stuck;
-//! 9. a short spin over all this, then the park.
+//! 9. a short spin over all this; then the run-next place of one whose turn is the same as before the spin;
+//!    then the park.
 //!
 //! # How long a ready process waits
 //!
@@ -75,6 +76,9 @@ pub(crate) const NEXT_MAX: u32 = 3;
 pub(crate) const YOUNG_MAX: u32 = 16;
 /// At most so many nanoseconds of rounds that yield to other threads.
 const YIELDING_MAX: u64 = 100_000;
+/// A step that lasts for so many nanoseconds of a search has no claim any more on what it wakes. (Go's
+/// thieves wait 3 us before they take a running processor's `runnext`.)
+const LONG_STEP: u64 = 10_000;
 /// Taken from the global queue at once.
 pub(crate) const GLOBAL_MAX: usize = 16;
 /// Places in a local queue.
@@ -473,6 +477,7 @@ impl Worker {
 
     fn spin(&self, began: u64) -> Option<Item> {
         let config = &self.engine.config;
+        let held_back = self.held_back();
         for round in 0..config.spin_rounds + config.yield_rounds {
             if self.hub.any_work()
                 && let Some(item) = self.take_shared().or_else(|| self.steal())
@@ -490,9 +495,13 @@ impl Worker {
                 // own timers wait.
                 let now = clock::now_nanos();
                 if now.saturating_sub(began) > YIELDING_MAX || self.shared.timers.next_due() <= now {
-                    return None;
+                    return self.steal_held_back(held_back, now - began);
                 }
             }
+        }
+        let found = self.steal_held_back(held_back, clock::now_nanos().saturating_sub(began));
+        if found.is_some() {
+            return found;
         }
         let limit = config.spin_max.as_nanos() as u64;
         if limit == 0 || self.gap.get() >= limit || self.engine.cores < 2 || self.hub.idle.counts().1 != 1 {
@@ -513,6 +522,27 @@ impl Worker {
                 return None;
             }
         }
+    }
+
+    /// A worker with something in its run-next place, and the turn it is in.
+    fn held_back(&self) -> Option<(&'static WorkerShared, u64)> {
+        let workers = &self.hub.workers;
+        let start = self.random() as usize;
+        (0..workers.len())
+            .map(|offset| (start.wrapping_add(offset)) % workers.len())
+            .find(|&at| at != self.me as usize && !workers[at].next.0.is_empty())
+            .map(|at| (&workers[at], workers[at].turn()))
+    }
+
+    /// What [`Self::held_back`] found, if that worker's step has lasted for all of a search.
+    fn steal_held_back(&self, found: Option<(&WorkerShared, u64)>, searched: u64) -> Option<Item> {
+        let (victim, turn) = found?;
+        if searched < LONG_STEP {
+            return None;
+        }
+        let item = victim.next.0.steal(|| victim.turn() == turn)?;
+        self.count(|counters| &counters.steals);
+        Some(item)
     }
 
     fn random(&self) -> u64 {

@@ -464,7 +464,7 @@ fn a_pair_does_not_keep_a_third_from_running() {
 /// FC-007: the process that waits behind a long step is taken by an idle worker, wherever it waits.
 #[test]
 fn work_behind_a_long_step_is_found_by_others() {
-    const LONG: Duration = Duration::from_secs(1);
+    const LONG: Duration = Duration::from_millis(600);
     let s = scheduler(4);
     let mut delays = Vec::new();
     // Takes the run-next place from B.
@@ -477,7 +477,9 @@ fn work_behind_a_long_step_is_found_by_others() {
             SpawnOptions::new(),
         )
         .unwrap();
-    for round in 0..6 {
+    for round in 0..12 {
+        // The work is left behind at once, or when the monitor, which has seen the step begin, rests.
+        let quiet = Duration::from_millis(if round < 6 { 0 } else { 30 });
         until("all sleep", || s.stats().parked == 4);
         let (sender, receiver) = channel();
         let ran = sender.clone();
@@ -501,6 +503,10 @@ fn work_behind_a_long_step_is_found_by_others() {
         let (hog_sender, hog) = channel();
         s.spawn_once(move |out| {
             hog_sender.send(worker()).unwrap();
+            let quiet_till = Instant::now() + quiet;
+            while Instant::now() < quiet_till {
+                std::hint::spin_loop();
+            }
             let began = Instant::now();
             match round % 3 {
                 // In the run-next place; in the deque; as a newborn.
