@@ -355,6 +355,14 @@ impl Registry {
         }
     }
 
+    /// Drops the handlers, each contained.
+    pub(crate) fn drop_contained(&mut self) {
+        let system = std::mem::take(&mut self.system).into_iter().flatten();
+        for entry in system.chain(std::mem::take(&mut self.others).into_values()) {
+            let _ = crate::process::contain(|| drop(entry));
+        }
+    }
+
     /// The system's own handlers.
     pub(crate) fn with_builtins() -> Self {
         let mut registry = Self::new();

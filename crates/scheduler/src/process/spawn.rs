@@ -10,7 +10,7 @@ use std::ptr;
 use crate::memory::{self, Class, Magazines};
 use crate::process::slot::Slot;
 use crate::process::table::{Cold, ProcessTable, ReplyTo, Start, lies_inline};
-use crate::process::{InitContext, Process, ProcessError, Status, StepOutput, Turn};
+use crate::process::{ExitReason, InitContext, Process, ProcessError, Status, StepOutput, Turn};
 use crate::route::host::{Engine, Hub};
 use crate::route::names::{Hold, Supervised};
 use crate::sync::{Relaxed, Release};
@@ -461,6 +461,11 @@ fn create_specially(
         Ok(()) => Ok(pid),
         Err(error) => {
             undo(place, slot, pid.slot(), table);
+            if let Some(hooks) = &engine.hooks {
+                // Whoever counts the two hooks against each other comes out even.
+                let reason = ExitReason::InitFailed(ProcessError::new(&error));
+                let _ = contain(|| hooks.on_complete(full, &reason, None));
+            }
             Err(error)
         }
     }

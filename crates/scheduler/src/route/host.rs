@@ -280,7 +280,9 @@ pub trait LifecycleHooks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// After a process has ended, on the worker that ended it. `result` is there after `Done`.
+    /// After a process has ended, on the worker that ended it. `result` is there after `Done`. Also when
+    /// `on_start` had agreed and the spawn was refused after that (the name is taken, or the end has begun):
+    /// then on the spawner's thread, with [`ExitReason::InitFailed`].
     fn on_complete(&self, pid: Pid, reason: &ExitReason, result: Option<&Payload>) {
         let _ = (pid, reason, result);
     }
@@ -321,6 +323,9 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // Its threads hold it, so they have left; and they leave when no process is left.
         self.hub.give_back();
+        // The user's: a drop that panics is nobody's business here, perhaps a worker's thread at its end.
+        let _ = crate::process::contain(|| drop(self.hooks.take()));
+        self.registry.drop_contained();
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use evener_scheduler::commands::{Blocking, Exec, Link, Lookup, Register, Sleep, Terminate};
 use evener_scheduler::{
-    Command, CommandId, Completer, Event, Events, ExitReason, HandlerContext, InitContext, LifecycleHooks,
-    Package, Payload, Pid, Process, ProcessError, ProcessState, Runtime, Scheduler, SendError, SpawnError,
-    SpawnOptions, StartError, StepOutput, Tag, YieldError, send,
+    Command, CommandId, Completer, Event, Events, ExitReason, Handler, HandlerContext, InitContext,
+    LifecycleHooks, Package, Payload, Pid, Process, ProcessError, ProcessState, Runtime, Scheduler,
+    SendError, SpawnError, SpawnOptions, StartError, StepOutput, Tag, YieldError, send,
 };
 
 use crate::support::{
@@ -907,6 +907,68 @@ fn panics_in_hooks_are_contained() {
     assert_eq!(log.count("drop body"), 1);
     still_works(&s, 20);
     until("nothing is left", || s.list_processes().is_empty());
+}
+
+#[test]
+fn who_was_started_is_completed_even_if_its_name_was_taken() {
+    #[derive(Default)]
+    struct Counts(AtomicUsize, AtomicUsize);
+    struct Both(Arc<Counts>);
+    impl LifecycleHooks for Both {
+        fn on_start(&self, _: Pid, _: &'static str) -> Result<(), ProcessError> {
+            self.0.0.fetch_add(1, SeqCst);
+            Ok(())
+        }
+        fn on_complete(&self, _: Pid, reason: &ExitReason, _: Option<&Payload>) {
+            assert!(matches!(reason, ExitReason::InitFailed(_) | ExitReason::Shutdown), "{reason}");
+            self.0.1.fetch_add(1, SeqCst);
+        }
+    }
+    let counts = Arc::new(Counts::default());
+    let s = Scheduler::builder().workers(1).hooks(Both(Arc::clone(&counts))).start().unwrap();
+    let log = Log::default();
+    s.spawn(Probe::new(&log, idle), SpawnOptions::new().name("one")).unwrap();
+    let (started, completed) = (counts.0.load(SeqCst), counts.1.load(SeqCst));
+    let taken = s.spawn(Probe::new(&log, idle), SpawnOptions::new().name("one"));
+    assert!(matches!(taken, Err(SpawnError::NameTaken { .. })));
+    assert_eq!((counts.0.load(SeqCst) - started, counts.1.load(SeqCst) - completed), (1, 1));
+    // The probe does not end by itself.
+    assert_eq!(s.shutdown(Duration::from_millis(20)).ended_by_force, 1);
+    assert_eq!(counts.0.load(SeqCst), counts.1.load(SeqCst));
+}
+
+#[test]
+fn hooks_and_handlers_whose_drop_panics_do_no_harm() {
+    struct Bad(Arc<AtomicUsize>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            panic!("drop on purpose");
+        }
+    }
+    impl LifecycleHooks for Bad {}
+    impl Handler for Bad {
+        fn handle(&self, _: &HandlerContext<'_>, _: Payload, mut completer: Completer) {
+            completer.complete(Ok(Payload::new(())));
+        }
+    }
+    quiet_panics();
+    for ends_itself in [false, true] {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let bad = || Bad(Arc::clone(&dropped));
+        let s = Scheduler::builder()
+            .workers(2)
+            .hooks(bad())
+            .command_by_id(CommandId(1000), "bad", bad())
+            .start()
+            .unwrap();
+        still_works(&s, 20);
+        if ends_itself {
+            assert_eq!(s.shutdown(LIMIT).ended_by_force, 0);
+        }
+        drop(s);
+        until("both are dropped", || dropped.load(SeqCst) == 2);
+    }
 }
 
 #[test]
