@@ -50,6 +50,7 @@
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
+//! | `task/`, `time.rs` | futures as processes; their timers |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -76,6 +77,10 @@ mod route;
 mod shutdown;
 #[cfg(not(loom))]
 mod stats;
+#[cfg(not(loom))]
+pub mod task;
+#[cfg(not(loom))]
+pub mod time;
 #[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]

@@ -28,7 +28,11 @@
 //! | run-next place | 1, or a turn of step 4 first: `B` |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
-//! | timer, due | `L`, or one turn and the monitor's period, whichever is longer |
+//! | timer, due | `L` |
+//!
+//! Where `L` turns take longer than a period of the monitor ([`watch::PERIOD`]), the monitor asks for a look
+//! around: read one turn and that period in place of `L` then; and that look takes up to [`GLOBAL_MAX`] from
+//! the global queue.
 //!
 //! Tests: `it::fairness`.
 
@@ -149,6 +153,12 @@ impl WorkerShared {
         self.stuck_at.store(turn, Relaxed);
     }
 
+    /// For the hub's next host.
+    pub(crate) fn forget_host(&self) {
+        self.stuck_at.store(0, Relaxed);
+        self.next.1.store(false, Relaxed);
+    }
+
     fn is_stuck(&self) -> bool {
         let turn = self.turn();
         turn != 0 && self.stuck_at.load(Relaxed) == turn
@@ -194,6 +204,8 @@ pub(crate) struct Worker {
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// Timers are being fired.
+    is_between_steps: Cell<bool>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
 }
@@ -248,6 +260,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
+        is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
@@ -271,7 +284,6 @@ impl Worker {
     pub(crate) fn host(&self) -> u16 {
         self.hub.id
     }
-    #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -375,7 +387,8 @@ impl Worker {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         self.sample.set(cfg!(feature = "stats"));
-        if self.shared.next.1.load(Relaxed) {
+        let is_called = self.is_called();
+        if is_called {
             self.shared.next.1.store(false, Relaxed);
         }
         if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
@@ -388,7 +401,14 @@ impl Worker {
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
-        if self.hub.global.is_empty() { None } else { self.hub.global.try_pop(&InMemory) }
+        if self.hub.global.is_empty() {
+            None
+        } else if is_called {
+            // The turns here are long: one of them for each that waits would be too many.
+            self.take_global()
+        } else {
+            self.hub.global.try_pop(&InMemory)
+        }
     }
 
     /// The own inject queue, the global queue, own timers.
@@ -407,14 +427,28 @@ impl Worker {
             return None;
         }
         let mut first = None;
+        let mut is_batch = false;
         from.inject.take_all(&InMemory, |item| {
             if first.is_none() {
                 first = Some(item);
             } else {
+                is_batch = true;
                 self.push_old(item);
             }
         });
+        if is_batch {
+            self.announce_batch();
+        }
         first
+    }
+
+    /// Work that was announced where it lay before lies here now: a thief that came too early for it, or the
+    /// monitor, shall look again.
+    #[cold]
+    fn announce_batch(&self) {
+        if !self.hub.idle.hint() || !self.hub.wake_one(None) {
+            self.hub.watch.ensure_awake();
+        }
     }
 
     fn take_global(&self) -> Option<Item> {
@@ -424,13 +458,18 @@ impl Worker {
         }
         let share = (len / self.hub.workers.len() + 1).min(GLOBAL_MAX);
         let mut first = None;
+        let mut is_batch = false;
         self.hub.global.pop_batch(share, &InMemory, |item| {
             if first.is_none() {
                 first = Some(item);
             } else {
+                is_batch = true;
                 self.push_old(item);
             }
         });
+        if is_batch {
+            self.announce_batch();
+        }
         first
     }
 
@@ -637,6 +676,8 @@ impl Worker {
         self.searching.set(true);
         if stay {
             self.back(now);
+        } else {
+            self.watch_timers();
         }
     }
 
@@ -645,6 +686,12 @@ impl Worker {
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
+        self.watch_timers();
+    }
+
+    /// Back from the list of sleepers: its timers are no longer those of a sleeper, whose bed has their limit.
+    /// Model: `model::watch::a_worker_that_is_back_has_its_timers_watched`.
+    fn watch_timers(&self) {
         if self.shared.timers.next_due() != NEVER {
             self.hub.watch.ensure_awake();
         }
@@ -794,6 +841,10 @@ impl Worker {
                     self.push_old(number);
                 } else if status == Status::Consumed && turn.out.ending.is_none() {
                     self.end(number, slot, ExitReason::Normal, None, false, false);
+                } else if status == Status::Deaf {
+                    if slot.release_deaf() == After::Queue {
+                        self.push_old(number);
+                    }
                 } else {
                     self.finish_specially(number, pid, slot, status, turn.out.ending.take());
                 }
@@ -1218,8 +1269,10 @@ impl Worker {
 
     /// Arms a timer of this worker.
     pub(crate) fn arm(&self, due: u64, action: TimerAction) -> crate::command::TimerKey {
+        let key = self.shared.timers.arm(self.me, due, action);
+        // After the arming, as after a push: the monitor sees the timer, or is called.
         self.hub.watch.ensure_awake();
-        self.shared.timers.arm(self.me, due, action)
+        key
     }
 
     /// Arms the timeout of a yield of the process that this worker runs.
@@ -1257,7 +1310,9 @@ impl Worker {
 
     /// Fires what is due with a worker: its own, or one that is busy.
     fn fire(&self, of: &WorkerShared, now: u64) -> usize {
-        of.timers.fire(now, |key, action| {
+        // What is woken here may spawn, though no step runs.
+        self.is_between_steps.set(true);
+        let fired = of.timers.fire(now, |key, action| {
             self.count(|counters| &counters.timers_fired);
             self.shared.counters.note_lateness(now.saturating_sub(key.due));
             match action {
@@ -1267,12 +1322,24 @@ impl Worker {
                 TimerAction::TimeOut(to) => {
                     route::complete(to, Err(YieldError::TimedOut));
                 }
-                TimerAction::Tick(to, period) => crate::command::clock::tick(of, key, to, period, now),
+                TimerAction::Tick(to, period) => crate::command::clock::tick(self.hub, key, to, period, now),
+                TimerAction::Wake(waker) => {
+                    // Another runtime's waker may panic.
+                    let _ = contain(|| waker.wake());
+                }
                 TimerAction::Kill(pid, reason) => {
                     links::kill(pid, reason);
                 }
             }
-        })
+        });
+        self.is_between_steps.set(false);
+        fired
+    }
+
+    /// Is a step running on this worker, or what follows one? While it does, the host has a process, and
+    /// does not end; foreign wakers that timers wake have no such protection.
+    pub(crate) fn is_between_steps(&self) -> bool {
+        self.is_between_steps.get()
     }
 
     /// The step takes a message: what it asks from now on is asked on behalf of that message's askers.

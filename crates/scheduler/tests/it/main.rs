@@ -17,4 +17,6 @@ mod routing;
 mod stress;
 mod supervisor;
 mod support;
+mod task;
+mod time;
 mod typed;
