@@ -50,7 +50,7 @@
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
-//! | `task/`, `time.rs` | futures as processes; their timers |
+//! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -67,6 +67,8 @@ mod sync;
 mod command;
 mod process;
 
+#[cfg(not(loom))]
+pub mod channel;
 #[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
@@ -88,6 +90,11 @@ mod worker;
 
 #[cfg(all(test, loom))]
 mod model;
+/// The part of a task that the models drive.
+#[cfg(loom)]
+mod task {
+    pub(crate) mod header;
+}
 /// The parts of a worker that the models drive.
 #[cfg(loom)]
 mod worker {

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use atomic_waker::AtomicWaker;
-
 use crate::command::YieldError;
 use crate::memory::{self, Class, InMemory};
 use crate::process::event_queue::{Cells, turn_round};
@@ -21,8 +19,8 @@ use crate::process::slot::{After, Wait};
 use crate::process::table::ReplyTo;
 use crate::process::{ExitReason, SendError, Topic, contain};
 use crate::route::{self, links, relay};
-use crate::sync::Relaxed;
 use crate::sync::fixed::Mutex;
+use crate::sync::{AtomicWaker, Relaxed};
 use crate::worker::with_magazines;
 use crate::{AskError, LocalPid, Payload, Pid, Scheduler, task};
 

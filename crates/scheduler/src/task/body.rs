@@ -7,59 +7,15 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use atomic_waker::AtomicWaker;
-
+use super::header::Header;
 use super::join::{JoinError, JoinHandle};
 use super::{context, waker};
 use crate::process::message::Event;
 use crate::process::table::{ProcessTable, lies_inline};
 use crate::process::{Place, ProcessError, SpawnOptions, Status, Turn, contain, create, drop_fn, panic_text};
 use crate::sync::Relaxed;
-
-/// There is a result.
-const DONE: u32 = 1;
-/// It has been asked to end.
-const CANCELLED: u32 = 2;
-
-/// What a task is without its type.
-pub(crate) struct Header {
-    state: AtomicU32,
-    joiner: AtomicWaker,
-    canceller: AtomicWaker,
-}
-
-impl Header {
-    pub(super) fn is_done(&self) -> bool {
-        // Acquire: pairs with the Release in `Task::finish`; the result is whole.
-        self.state.load(Ordering::Acquire) & DONE != 0
-    }
-
-    /// `true`: done. Else `waker` is woken when it is.
-    pub(super) fn listen_for_end(&self, waker: &Waker) -> bool {
-        if self.is_done() {
-            return true;
-        }
-        self.joiner.register(waker);
-        self.is_done()
-    }
-
-    pub(super) fn listen_for_cancel(&self, waker: &Waker) -> bool {
-        let is_cancelled = || self.state.load(Ordering::Acquire) & CANCELLED != 0;
-        if is_cancelled() {
-            return true;
-        }
-        self.canceller.register(waker);
-        is_cancelled()
-    }
-
-    pub(super) fn cancel(&self) {
-        self.state.fetch_or(CANCELLED, Ordering::AcqRel);
-        self.canceller.wake();
-    }
-}
 
 /// The future, then its result, then nothing.
 enum Stage<F: Future> {
@@ -137,9 +93,8 @@ where
         };
         // SAFETY: as above; what was there has been dropped.
         unsafe { stage.write(Stage::Done(result)) };
-        // Release: pairs with the Acquire in `is_done`.
-        self.header.state.fetch_or(DONE, Ordering::AcqRel);
-        let _ = contain(|| self.header.joiner.wake());
+        // Another runtime's waker may panic; the state is set before it is woken.
+        let _ = contain(|| self.header.finish());
     }
 }
 
@@ -269,14 +224,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let task = Arc::new(Task {
-        header: Header {
-            state: AtomicU32::new(0),
-            joiner: AtomicWaker::new(),
-            canceller: AtomicWaker::new(),
-        },
-        stage: UnsafeCell::new(Stage::Runs(future)),
-    });
+    let task = Arc::new(Task { header: Header::new(), stage: UnsafeCell::new(Stage::Runs(future)) });
     let body = Body(Arc::clone(&task));
     let pid = create(place, table::<F>(has_mailbox), body, None, options, None)?;
     Ok(JoinHandle::new(pid, task))

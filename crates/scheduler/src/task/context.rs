@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use super::body::Header;
+use super::header::Header;
 use super::{coop, waker};
 use crate::process::Place;
 use crate::route::host::{Engine, Hub};

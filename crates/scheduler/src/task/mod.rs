@@ -27,6 +27,7 @@
 pub(crate) mod body;
 pub(crate) mod context;
 pub mod coop;
+pub(crate) mod header;
 mod join;
 mod local;
 mod mailbox;
