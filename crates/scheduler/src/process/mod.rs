@@ -73,6 +73,11 @@ compile_error!(
 ///
 /// It is known by a [`Pid`], shares nothing, and hears of the world by events. One thread at a time is
 /// within its methods.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Process`",
+    note = "an `Actor` is spawned by `spawn_actor`, and supervised by `ChildSpec::actor`",
+    note = "a closure is spawned by `spawn_fn` or `spawn_once`, and supervised by `ChildSpec::fn_actor`"
+)]
 pub trait Process: Send + 'static {
     /// The entry points that `spawn` accepts by name. Empty (the default): any name is passed on to
     /// `init`, which may refuse it.

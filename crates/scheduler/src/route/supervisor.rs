@@ -60,7 +60,10 @@ use crate::command::clock::Sleep;
 use crate::process::message::{Cancel, Event, ExitBy, Message};
 use crate::process::{Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
 use crate::route::names::{Hold, Names};
-use crate::{AskError, Events, ExitReason, InitContext, LocalPid, Payload, Pid, Scheduler, clock};
+use crate::{
+    Actor, AskError, Context, Events, ExitReason, FnActor, InitContext, LocalPid, Payload, Pid, Scheduler,
+    clock,
+};
 
 /// When a child is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -227,9 +230,72 @@ impl ChildSpec {
         P: Process,
         F: FnMut() -> P + Send + 'static,
     {
+        Self::with_start(id.into(), Box::new(move |out, options| out.spawn(make(), options)))
+    }
+
+    /// As [`Self::new`], of a typed [`Actor`]: with a name, `Handle::from_pid(scheduler.lookup(name)?)` is the
+    /// handle of the present incarnation. An actor has no `init`, so method and input of [`Self::options`] are
+    /// dropped; a panic in [`Actor::started`] is a crash.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::{ChildSpec, Supervisor};
+    /// # use evener_scheduler::*;
+    /// # use std::time::Duration;
+    /// struct Sum(u64);
+    /// enum Ask { Add(u64), Get(Reply<u64>) }
+    /// impl Actor for Sum {
+    ///     type Message = Ask;
+    ///     fn handle(&mut self, message: Ask, _: &mut Context<'_, Ask>) {
+    ///         match message {
+    ///             Ask::Add(more) => self.0 += more,
+    ///             Ask::Get(reply) => reply.send(self.0),
+    ///         }
+    ///     }
+    /// }
+    /// let scheduler = Scheduler::builder().workers(1).start()?;
+    /// Supervisor::new()
+    ///     .child(ChildSpec::actor("sum", || Sum(0)).name("sum"))
+    ///     .start(&scheduler, SpawnOptions::new())?;
+    /// let sum = Handle::from_pid(scheduler.lookup("sum").ok_or("no sum")?);
+    /// sum.tell(Ask::Add(5))?;
+    /// assert_eq!(sum.ask(Ask::Get, Duration::from_secs(5))?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn actor<A, F>(id: impl Into<String>, mut make: F) -> Self
+    where
+        A: Actor,
+        F: FnMut() -> A + Send + 'static,
+    {
+        let start = move |out: &mut StepOutput<'_>, options| Ok(out.spawn_actor(make(), options)?.pid());
+        Self::with_start(id.into(), Box::new(start))
+    }
+
+    /// As [`Self::actor`], of a state that `make` makes anew for each incarnation and a closure that takes its
+    /// messages, as for [`Scheduler::spawn_fn`]. Each incarnation has a clone of the closure.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::ChildSpec;
+    /// ChildSpec::fn_actor("sum", || 0, |sum, more: u64, _cx| *sum += more).name("sum");
+    /// ```
+    #[must_use]
+    pub fn fn_actor<S, M, F>(
+        id: impl Into<String>,
+        mut make: impl FnMut() -> S + Send + 'static,
+        act: F,
+    ) -> Self
+    where
+        S: Send + 'static,
+        M: Send + 'static,
+        F: FnMut(&mut S, M, &mut Context<'_, M>) + Clone + Send + 'static,
+    {
+        Self::actor(id, move || FnActor::new(make(), act.clone()))
+    }
+
+    fn with_start(id: String, start: StartFn) -> Self {
         Self {
-            id: id.into(),
-            start: Box::new(move |out, options| out.spawn(make(), options)),
+            id,
+            start,
             options: Box::new(SpawnOptions::new),
             name: None,
             restart: Restart::default(),
@@ -246,7 +312,7 @@ impl ChildSpec {
         self
     }
 
-    /// Method and input of each incarnation. A name in the options is the child's, unless [`Self::name`] gives
+    /// Method and input of each incarnation (an actor has neither). A name in the options is the child's, unless [`Self::name`] gives
     /// one.
     #[must_use]
     pub fn options(mut self, options: impl FnMut() -> SpawnOptions + Send + 'static) -> Self {
@@ -471,7 +537,9 @@ impl SupervisorHandle {
         self.request::<_, Result<(), SuperviseError>>(scheduler, StopChild(id.to_owned()), timeout)?
     }
 
-    /// The children as of now.
+    /// The children as of now, in the order of adding. For one that asks right after the supervisor was spawned
+    /// by other means than [`Supervisor::start`] it is a barrier too: the answer comes after the first attempt
+    /// to start each child.
     ///
     /// # Errors
     /// [`SuperviseError::Ask`].
@@ -604,12 +672,22 @@ impl Supervisor {
         self
     }
 
-    /// Spawns it and waits for its `init`; the children start right after.
+    /// Spawns it, and waits till it has tried once to start each of its children: those that could be spawned
+    /// have their names, so that [`Scheduler::lookup`] and [`Scheduler::send_named`] find them; their `init`
+    /// may not have ended yet. A child that could not be spawned is no error here: it is tried again or given
+    /// up by its rule, see [`SupervisorHandle::children`]. The factories run meanwhile: one that does not end
+    /// is waited for.
     ///
     /// # Errors
-    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`].
+    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`]:
+    /// [`SpawnError::OnWorker`] from a process, which spawns a supervisor by [`StepOutput::spawn`] and asks it
+    /// for [`ListChildren`] if it must know that they are there.
     pub fn start(self, scheduler: &Scheduler, options: SpawnOptions) -> Result<SupervisorHandle, SpawnError> {
-        Ok(SupervisorHandle { pid: scheduler.spawn_wait(self, options)? })
+        let pid = scheduler.spawn_wait(self, options)?;
+        // The answer comes from the step that starts the children, or a later one; or there is none, because
+        // the supervisor has ended. Either way the round is over.
+        let _ = scheduler.ask(pid, ListChildren, None);
+        Ok(SupervisorHandle { pid })
     }
 
     fn me(&self) -> Pid {

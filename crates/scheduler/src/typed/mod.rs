@@ -206,8 +206,7 @@ impl<M: Send + 'static> Context<'_, M> {
         actor: A,
         options: SpawnOptions,
     ) -> Result<Handle<A::Message>, SpawnError> {
-        let place = Place::Worker(self.out.worker, Some(self.out.pid));
-        Ok(Handle::new(create(place, ActorTable::<A>::TABLE, actor, None, Some(&options), None)?))
+        self.out.spawn_actor(actor, options)
     }
 
     /// Spawns a closure that runs once.
@@ -332,11 +331,29 @@ impl<A: Actor> ActorTable<A> {
     }
 }
 
-/// A state and a closure as an actor; made by [`Scheduler::spawn_fn`].
+/// A state and a closure as an actor; what [`Scheduler::spawn_fn`] spawns.
 pub struct FnActor<S, M, F> {
     state: S,
     act: F,
     takes: PhantomData<fn(M)>,
+}
+
+impl<S, M, F> FnActor<S, M, F>
+where
+    S: Send + 'static,
+    M: Send + 'static,
+    F: FnMut(&mut S, M, &mut Context<'_, M>) + Send + 'static,
+{
+    /// An actor of this state that takes its messages by this closure.
+    pub fn new(state: S, act: F) -> Self {
+        Self { state, act, takes: PhantomData }
+    }
+}
+
+impl<S, M, F> fmt::Debug for FnActor<S, M, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FnActor({})", std::any::type_name::<M>())
+    }
 }
 
 impl<S, M, F> Actor for FnActor<S, M, F>
@@ -384,7 +401,7 @@ impl Scheduler {
         M: Send + 'static,
         F: FnMut(&mut S, M, &mut Context<'_, M>) + Send + 'static,
     {
-        self.spawn_actor(FnActor { state, act, takes: PhantomData })
+        self.spawn_actor(FnActor::new(state, act))
     }
 }
 
@@ -404,6 +421,20 @@ impl StepOutput<'_> {
     /// way, by name too. The answer, or that there is none, arrives as a completed yield with this tag.
     pub fn open_reply<R: Send + 'static>(&mut self, tag: Tag, timeout: Option<Duration>) -> Reply<R> {
         Reply::new(self.begin_ask(tag, timeout))
+    }
+
+    /// Spawns an actor now, on this worker's own queue. It has no `init`: method and input of the options are
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the actor was dropped.
+    pub fn spawn_actor<A: Actor>(
+        &mut self,
+        actor: A,
+        options: SpawnOptions,
+    ) -> Result<Handle<A::Message>, SpawnError> {
+        let place = Place::Worker(self.worker, Some(self.pid));
+        Ok(Handle::new(create(place, ActorTable::<A>::TABLE, actor, None, Some(&options), None)?))
     }
 
     #[inline(always)]
