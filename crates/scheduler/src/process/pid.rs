@@ -99,7 +99,7 @@ impl fmt::Debug for Pid {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PidParseError {
     /// There are not exactly four parts between dots.
-    #[error("a PID has four numbers, `node.host.slot.generation`; `{text}` has {parts}")]
+    #[error("a PID has four numbers, `node.host.slot.generation`; {text:?} has {parts}")]
     Parts {
         /// What was to be parsed.
         text: String,
@@ -107,7 +107,7 @@ pub enum PidParseError {
         parts: usize,
     },
     /// One part is not a plain decimal number within its range.
-    #[error("the {part} of PID `{text}` is not a number from {min} to {max}: `{found}`")]
+    #[error("the {part} of PID {text:?} is not a number from {min} to {max}: {found:?}")]
     Number {
         /// What was to be parsed.
         text: String,

@@ -18,6 +18,14 @@
 //! successor ([`crate::Scheduler::send_named`]); at most one incarnation exists at a time, for the next is
 //! made when the end of the last has been told.
 //!
+//! # Where to see why
+//!
+//! Nothing is printed. [`Supervisor::observe`] hears of each end and restart with its reason, and of
+//! [`SupervisorEvent::GaveUp`] with the number of messages that were lost; [`SupervisorHandle::children`] shows
+//! where each child stands. A supervisor that escalates ends as [`ExitReason::Failed`], whose
+//! [`ProcessError::source`] is a [`GaveUp`] with the child's last reason: seen by who monitors or joins it, and
+//! by the host's [`crate::LifecycleHooks::on_complete`], which is the place to log the ends of all processes.
+//!
 //! # The end of a supervisor
 //!
 //! Asked to end ([`crate::Event::Cancel`]: [`crate::Scheduler::stop`], `shutdown`, or a supervisor above), it
@@ -30,11 +38,15 @@
 //! # use std::time::Duration;
 //! struct Parrot;
 //! impl Process for Parrot {
-//!     fn step(&mut self, events: &mut Events<'_>, _: &mut StepOutput<'_>) -> Result<(), ProcessError> {
+//!     fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
 //!         for event in events {
-//!             if let Event::Message(mut message) = event {
-//!                 let said = message.take_payload();
-//!                 message.reply(said);
+//!             match event {
+//!                 Event::Message(mut message) => {
+//!                     let said = message.take_payload();
+//!                     message.reply(said);
+//!                 }
+//!                 Event::Cancel(_) => out.done(()),
+//!                 _ => {}
 //!             }
 //!         }
 //!         Ok(())
@@ -45,6 +57,9 @@
 //!     .policy(RestartPolicy::new().initial_delay(Duration::from_millis(10)))
 //!     .child(ChildSpec::new("parrot", || Parrot).name("parrot").restart(Restart::Permanent))
 //!     .start(&scheduler, SpawnOptions::new())?;
+//! // `start` has waited for the first round of spawns: the names are there.
+//! let parrot = scheduler.lookup("parrot").ok_or("no parrot")?;
+//! assert_eq!(scheduler.ask(parrot, 7_u32, None)?.take::<u32>().ok(), Some(7));
 //! let children = family.children(&scheduler, Duration::from_secs(5))?;
 //! assert_eq!(children[0].id, "parrot");
 //! scheduler.stop(family.pid(), Duration::from_secs(5))?;
@@ -367,7 +382,8 @@ pub enum ChildState {
     Waiting,
     /// It was asked to stop and has not ended yet.
     Stopping(Pid),
-    /// It was restarted too often.
+    /// It was restarted too often, and its rule is [`GiveUp::Leave`] (or the supervisor is just ending). It is
+    /// down for good, and listed till it is stopped, or a new child of its id is added: either forgets it.
     GivenUp,
 }
 
@@ -381,9 +397,9 @@ pub struct ChildInfo {
     pub name: Option<String>,
     /// Where it stands.
     pub state: ChildState,
-    /// Restarts in a row, without a stable run.
+    /// Restarts in a row, without a stable run. The one that a child waits for is counted already.
     pub attempts: u32,
-    /// Restarts in all.
+    /// Restarts in all, counted like `attempts`: also those that failed to start it. The first start is none.
     pub restarts: u64,
 }
 
@@ -456,7 +472,7 @@ pub struct GaveUp {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
-    /// A child of that id is there already.
+    /// A child of that id is there already and not given up. (One that was given up makes room for a new one.)
     #[error("there is a child `{0}` already")]
     Duplicate(String),
     /// There is no child of that id.
@@ -471,9 +487,15 @@ pub enum SuperviseError {
     /// The factory of the new child panicked; it is not supervised.
     #[error("the factory of the child panicked: {0}")]
     Factory(ProcessError),
-    /// The supervisor did not answer.
-    #[error("asking the supervisor")]
-    Ask(#[from] AskError),
+    /// The supervisor did not answer, for this reason.
+    #[error("asking the supervisor: {0}")]
+    Ask(AskError),
+}
+
+impl From<AskError> for SuperviseError {
+    fn from(error: AskError) -> Self {
+        SuperviseError::Ask(error)
+    }
 }
 
 /// Request to a supervisor: one more child. The answer is a `Result<Pid, SuperviseError>`.
@@ -511,7 +533,8 @@ impl SupervisorHandle {
         self.pid
     }
 
-    /// Adds a child and starts it; its `init` runs later. Gives its PID.
+    /// Adds a child and starts it; its `init` runs later. Gives its PID. A child of the same id that was given
+    /// up is forgotten first, also if the new one then cannot be spawned.
     ///
     /// # Errors
     /// [`SuperviseError`]; the child is not supervised.

@@ -592,3 +592,35 @@ fn a_supervisor_that_gives_up_at_once_has_started_all_the_same() {
     scheduler.join(family.pid(), Some(LIMIT)).unwrap();
     assert!(scheduler.list_processes().is_empty());
 }
+
+#[test]
+fn an_unanswered_request_says_why() {
+    let scheduler = scheduler(1);
+    let none = scheduler.spawn(Child::new(), SpawnOptions::new()).unwrap();
+    let error = SupervisorHandle::from_pid(none).children(&scheduler, LIMIT).unwrap_err();
+    assert_eq!(error.to_string(), "asking the supervisor: the request was dropped without an answer");
+}
+
+#[test]
+fn a_child_given_up_is_listed_till_it_is_stopped_or_replaced() {
+    quiet_panics();
+    let scheduler = scheduler(1);
+    let spec = || ChildSpec::new("a", || -> Child { panic!("on purpose") }).on_give_up(GiveUp::Leave);
+    let policy = RestartPolicy::new().max_attempts(0);
+    let family =
+        Supervisor::new().policy(policy).child(spec()).start(&scheduler, SpawnOptions::new()).unwrap();
+    let children = family.children(&scheduler, LIMIT).unwrap();
+    assert_eq!((children[0].state, children[0].attempts, children[0].restarts), (ChildState::GivenUp, 0, 0));
+    let again = || ChildSpec::new("a", Child::new);
+    let pid = family.add(&scheduler, again(), LIMIT).unwrap();
+    let refused = family.add(&scheduler, again(), LIMIT);
+    assert!(matches!(&refused, Err(SuperviseError::Duplicate(id)) if id == "a"), "{refused:?}");
+    let states = || -> Vec<_> {
+        family.children(&scheduler, LIMIT).unwrap().into_iter().map(|child| child.state).collect()
+    };
+    assert_eq!(states(), [ChildState::Running(pid)]);
+    family.stop_child(&scheduler, "a", LIMIT).unwrap();
+    let failed = family.add(&scheduler, spec(), LIMIT);
+    assert!(matches!(failed, Err(SuperviseError::Factory(_))), "{failed:?}");
+    assert!(states().is_empty(), "a new child that cannot be made is not supervised");
+}
