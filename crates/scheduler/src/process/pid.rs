@@ -193,6 +193,14 @@ mod tests {
     }
 
     #[test]
+    fn an_error_shows_its_text_on_one_line() {
+        let texts = ["1\n2", "0.0.1.\u{1b}[31m7"].map(|text| text.parse::<Pid>().unwrap_err().to_string());
+        assert_eq!(texts[0], "a PID has four numbers, `node.host.slot.generation`; \"1\\n2\" has 1");
+        let number = "the generation of PID \"0.0.1.\\u{1b}[31m7\" is not a number from 0 to 16777214: \"\\u{1b}[31m7\"";
+        assert_eq!(texts[1], number);
+    }
+
+    #[test]
     fn an_address_is_small() {
         assert_eq!(size_of::<Option<LocalPid>>(), 8);
         assert_eq!(size_of::<Option<Pid>>(), 12);
