@@ -1,6 +1,7 @@
 //! A scheduler for millions of small processes in one program: state machines that share nothing and
-//! talk by messages, run by one worker for each core that steal work from one another, with bounded
-//! mailboxes, supervision, and a bound on how long a ready process waits.
+//! talk by messages, run by one worker for each core that steal work from one another, with supervision,
+//! mailboxes that are bounded where senders give a budget ([`Budget`]), and a bound, counted in turns, on how
+//! long a ready process waits for others: so its time is bounded as far as the steps of the others are short.
 //!
 //! ```
 //! use evener_scheduler::{Reply, Scheduler};
@@ -31,16 +32,21 @@
 //! # What always holds
 //!
 //! 1. A process is in at most one run queue and is stepped by at most one thread.
-//! 2. No ready process waits for long while a worker sleeps.
+//! 2. No ready process waits for long while a worker sleeps: at most about 10 ms, normally far less.
 //! 3. A sender to an earlier life of a mailbox changes nothing.
 //! 4. Messages from one sender to one process arrive in order, each once, or are refused, or are dropped with
 //!    the process and counted.
 //! 5. `close` runs exactly once on every way out of a process that had begun; a panic ends at most the
-//!    process in which it happens.
+//!    process in which it happens. Two exceptions: a destructor that panics while another panic unwinds ends
+//!    the program, by Rust's own rule; and a message that is refused is dropped on the sender's thread, so a
+//!    panic of its destructor there is the sender's.
 //! 6. What comes late or twice (an answer, a timer, a wake, a kill) is harmless; a PID or a handle may
 //!    outlive its process and its scheduler.
 //!
-//! # The map, in the order in which a message meets it
+//! # The sources
+//!
+//! The folders of `src`, in the order in which a message meets them; for who reads the code. What they hold is
+//! private, all that is public lies at the root.
 //!
 //! | | |
 //! | --- | --- |

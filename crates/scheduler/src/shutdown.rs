@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::memory;
 use crate::route::host::{Engine, Phase, StartError};
@@ -99,7 +99,8 @@ impl Threads {
     }
 }
 
-/// How a shutdown went.
+/// How a shutdown went: where each process is by now that was alive at the call (or was born meanwhile, by a
+/// step that was just spawning). The four add up to their number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Report {
@@ -110,34 +111,61 @@ pub struct Report {
     /// Steps that still run: the process, and since about when its present turn has been seen running.
     /// Their threads are detached.
     pub still_running: Vec<(Pid, Duration)>,
+    /// Processes that are to be ended and wait for a worker, because steps that still run have them all (or
+    /// because there are more than could be ended in the time after the deadline). They end, with their stop
+    /// hooks, as soon as one is free.
+    pub not_reached: usize,
 }
 
-/// Begins to close: nobody is born from here on, everybody is asked to end. `true`: this call did it.
-pub(crate) fn begin(engine: &Engine) -> bool {
-    if !engine.hub.advance(Phase::Closing) {
-        return false;
+/// Begins to close, if no call has: nobody is born from here on, everybody is asked to end.
+pub(crate) fn begin(engine: &Engine, call: Call) {
+    if engine.hub.advance(Phase::Closing) {
+        engine.blocking.close();
+        ask_all(engine, call.told);
     }
-    engine.blocking.close();
-    ask_all(engine);
-    true
 }
 
-/// Asks everybody to end who was not asked yet.
-fn ask_all(engine: &Engine) {
+/// Asks everybody to end who was not asked yet, by that time (`None`: it never comes).
+fn ask_all(engine: &Engine, deadline: Option<Instant>) {
     let mut asked = engine.threads.asked.lock();
     for pid in live_pids(engine.hub.id) {
         if asked.insert(pid) {
-            links::cancel(pid, "shutdown".into(), None);
+            links::ask_to_end(pid, "shutdown".into(), deadline);
         }
     }
 }
 
-pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
+/// What a shutdown is measured by.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// The deadline, in nanoseconds of [`clock`].
+    end: u64,
+    /// The same for processes; `None`: it never comes.
+    told: Option<Instant>,
+    /// Processes of the host that had ended before the call.
+    ended_before: u64,
+}
+
+impl Call {
+    pub(crate) fn new(engine: &Engine, deadline: Duration) -> Self {
+        Self {
+            end: clock::deadline(clock::now_nanos(), deadline),
+            told: clock::now().checked_add(deadline),
+            ended_before: engine.hub.ended(),
+        }
+    }
+
+    /// As a call for another host at the same time, with the same deadline.
+    pub(crate) fn of(self, engine: &Engine) -> Self {
+        Self { ended_before: engine.hub.ended(), ..self }
+    }
+}
+
+/// Begins, if that has not been done, and goes on to the end.
+pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
+    let Call { end, told, ended_before } = call;
     let hub = engine.hub;
-    let began = clock::now_nanos();
-    let end = clock::deadline(began, deadline);
-    let at_start = hub.live();
-    begin(engine);
+    begin(engine, call);
     let mut report = Report::default();
     let on_own_worker = crate::worker::current().is_some_and(|worker| worker.host() == hub.id);
     if on_own_worker {
@@ -149,40 +177,44 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, deadline: Duration) -> Report {
     // A step that was just spawning when the phase moved may publish its child after the others were
     // asked: look again, at growing gaps.
     let mut gap = Duration::from_millis(2);
-    let mut next_look = clock::deadline(began, gap);
+    let mut next_look = clock::deadline(clock::now_nanos(), gap);
     engine.threads.wait(end, || {
         if hub.live() == 0 {
             return true;
         }
         if clock::now_nanos() >= next_look {
-            ask_all(engine);
+            ask_all(engine, told);
             gap *= 2;
             next_look = clock::deadline(clock::now_nanos(), gap);
         }
         false
     });
-    let left = hub.live();
-    report.finished = at_start.saturating_sub(left) as usize;
+    report.finished = (hub.ended() - ended_before) as usize;
     hub.advance(Phase::Ending);
     hub.watch.call();
     hub.wake_all();
     let force_end = clock::deadline(clock::now_nanos(), FORCE_WAIT);
     let all_gone = engine.threads.wait(force_end, || hub.phase() == Phase::Gone || hub.live() == 0);
     if all_gone {
-        report.ended_by_force = left as usize;
         join(engine);
+        report.ended_by_force = (hub.ended() - ended_before) as usize - report.finished;
         return report;
     }
     let now = clock::now_nanos();
     for pid in live_pids(hub.id) {
         let slot = memory::slot(pid.slot());
-        if slot.word().is_running() {
+        if !slot.word().is_running() {
+            report.not_reached += 1;
+        } else {
             let worker = &hub.workers[slot.worker.load(Relaxed) as usize % hub.workers.len()];
             let since = Duration::from_nanos(now.saturating_sub(worker.turn_seen_at.load(Relaxed)));
             report.still_running.push((Pid::new(0, hub.id, pid), since));
         }
     }
-    report.ended_by_force = left.saturating_sub(hub.live()) as usize;
+    // Who ends just now was seen by the walk above or not: each is counted in one place.
+    let all = hub.born().saturating_sub(ended_before) as usize;
+    let seen = report.finished + report.still_running.len() + report.not_reached;
+    report.ended_by_force = all.saturating_sub(seen);
     report
 }
 

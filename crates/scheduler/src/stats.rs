@@ -37,6 +37,8 @@ pub(crate) struct Counters {
     pub(crate) spills: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
+    pub(crate) foreign_messages: AtomicU64,
+    pub(crate) over_budget: AtomicU64,
     pub(crate) late_completions: AtomicU64,
     pub(crate) timers_fired: AtomicU64,
     pub(crate) retired: AtomicU64,
@@ -57,6 +59,8 @@ impl Counters {
             spills: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             dropped_messages: AtomicU64::new(0),
+            foreign_messages: AtomicU64::new(0),
+            over_budget: AtomicU64::new(0),
             late_completions: AtomicU64::new(0),
             timers_fired: AtomicU64::new(0),
             retired: AtomicU64::new(0),
@@ -72,7 +76,7 @@ impl Counters {
         }
     }
 
-    fn all(&self) -> [&AtomicU64; 13] {
+    fn all(&self) -> [&AtomicU64; 15] {
         [
             &self.turns,
             &self.spawned,
@@ -84,6 +88,8 @@ impl Counters {
             &self.spills,
             &self.panics,
             &self.dropped_messages,
+            &self.foreign_messages,
+            &self.over_budget,
             &self.late_completions,
             &self.timers_fired,
             &self.retired,
@@ -180,11 +186,19 @@ pub struct WorkerStats {
     pub long_spins: u64,
     /// Times a local queue was full and its older half went to the global queue.
     pub spills: u64,
-    /// Panics contained.
+    /// Panics contained by this worker: of steps, `init`, stop hooks, handlers and lifecycle hooks, and of the
+    /// drops of what belonged to processes (bodies, messages, results, errors). Those of blocking closures, and
+    /// what other threads contain, are told to who waits and not counted here.
     pub panics: u64,
     /// Messages dropped with a process that had not taken them, or by a reset.
     pub dropped_messages: u64,
-    /// Answers to yields that were no longer out.
+    /// Messages that reached actors of another type and were dropped by the default [`crate::Actor::event`].
+    pub foreign_messages: u64,
+    /// Messages to processes of this scheduler that its steps sent and a budget did not admit; those sent from
+    /// elsewhere are in [`Stats::over_budget_outside`]. Of each topic: [`topics_of`].
+    pub over_budget: u64,
+    /// Answers to yields that were no longer out. What comes for a thread that has stopped waiting is not
+    /// counted: it belongs to no worker.
     pub late_completions: u64,
     /// Timers it fired, its own and those of busy workers.
     pub timers_fired: u64,
@@ -228,6 +242,8 @@ pub struct Stats {
     pub workers: Vec<WorkerStats>,
     /// Processes that threads outside spawned.
     pub spawned_outside: u64,
+    /// Messages to its processes that others than its own steps sent and a budget did not admit.
+    pub over_budget_outside: u64,
     /// In the global queue.
     pub queued_global: usize,
     /// Workers asleep.
@@ -266,6 +282,8 @@ impl Stats {
                 spills: of(&counters.spills),
                 panics: of(&counters.panics),
                 dropped_messages: of(&counters.dropped_messages),
+                foreign_messages: of(&counters.foreign_messages),
+                over_budget: of(&counters.over_budget),
                 late_completions: of(&counters.late_completions),
                 timers_fired: of(&counters.timers_fired),
                 retired_slots: of(&counters.retired),
@@ -287,6 +305,7 @@ impl Stats {
         Self {
             workers,
             spawned_outside: hub.outside_births(),
+            over_budget_outside: hub.over_budget_outside.load(Relaxed),
             queued_global: hub.global.len(),
             parked,
             searching,
@@ -311,6 +330,8 @@ impl Stats {
             spills: sum.spills + worker.spills,
             panics: sum.panics + worker.panics,
             dropped_messages: sum.dropped_messages + worker.dropped_messages,
+            foreign_messages: sum.foreign_messages + worker.foreign_messages,
+            over_budget: sum.over_budget + worker.over_budget,
             late_completions: sum.late_completions + worker.late_completions,
             timers_fired: sum.timers_fired + worker.timers_fired,
             retired_slots: sum.retired_slots + worker.retired_slots,
@@ -355,7 +376,7 @@ impl std::fmt::Display for Stats {
     /// A table for people: a column for each worker and one for all, then what belongs to no worker.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         type Row = (&'static str, fn(&WorkerStats) -> u64);
-        const ROWS: [Row; 16] = [
+        const ROWS: [Row; 18] = [
             ("turns", |worker| worker.turns),
             ("spawned by steps", |worker| worker.spawned),
             ("ended", |worker| worker.ended),
@@ -366,6 +387,8 @@ impl std::fmt::Display for Stats {
             ("queue spills", |worker| worker.spills),
             ("panics contained", |worker| worker.panics),
             ("messages dropped", |worker| worker.dropped_messages),
+            ("messages foreign", |worker| worker.foreign_messages),
+            ("over budget", |worker| worker.over_budget),
             ("late completions", |worker| worker.late_completions),
             ("timers fired", |worker| worker.timers_fired),
             ("queued: young", |worker| worker.queued_young as u64),
@@ -389,6 +412,7 @@ impl std::fmt::Display for Stats {
         let ByState { idle, blocked, ready, running } = self.by_state;
         writeln!(f, "processes         {idle} idle, {blocked} blocked, {ready} ready, {running} running")?;
         writeln!(f, "spawned outside   {}", self.spawned_outside)?;
+        writeln!(f, "over budget       {} sent from outside", self.over_budget_outside)?;
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;

@@ -45,6 +45,9 @@ pub enum SpawnError {
     /// `init` failed (only from `spawn_wait`).
     #[error("init failed: {0}")]
     Init(ProcessError),
+    /// The name is the empty text, by which nobody can be called.
+    #[error("the name of a process must not be empty")]
+    EmptyName,
     /// The name is taken.
     #[error("the name `{name}` belongs to process {owner}")]
     NameTaken {
@@ -332,6 +335,9 @@ pub(crate) fn create<P>(
     if !hub.is_open() {
         return Err(SpawnError::Closing);
     }
+    if options.is_some_and(|options| options.name.as_deref() == Some("")) {
+        return Err(SpawnError::EmptyName);
+    }
     let engine = place.engine();
     if engine.checks_births {
         engine.admit_birth()?;
@@ -504,8 +510,13 @@ pub(crate) fn contain<R>(act: impl FnOnce() -> R) -> Result<R, ProcessError> {
     catch_unwind(AssertUnwindSafe(act)).map_err(contained)
 }
 
-/// What a panic leaves, as an error; the panic's payload is dropped here, and its drop is contained too.
+/// What a panic leaves, as an error; the panic's payload is dropped here, and its drop is contained too. The
+/// one place where panics are counted, if it is a worker who contains them.
+#[cold]
 pub(crate) fn contained(payload: Box<dyn Any + Send>) -> ProcessError {
+    if let Some(worker) = crate::worker::current() {
+        worker.count(|counters| &counters.panics);
+    }
     let text = super::panic_text(&*payload);
     // A payload whose drop panics again: its second panic is leaked, as a drop of that one may panic too.
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

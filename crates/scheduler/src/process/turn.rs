@@ -210,7 +210,7 @@ impl StepOutput<'_> {
     /// Gives a process, usually this one, a name.
     ///
     /// # Errors
-    /// [`NameError`]: taken, or the process has ended.
+    /// [`NameError`]: taken or empty; the process has ended, never was, or is none of this runtime.
     pub fn register(&mut self, name: &str, pid: Pid) -> Result<(), NameError> {
         self.worker.engine().names.register(name, pid)
     }
@@ -360,7 +360,8 @@ impl StepOutput<'_> {
         unsafe { cold_of(self.slot) }
     }
 
-    /// Gives up on a yield: its result, should it still come, is dropped. `true`: it was out.
+    /// Gives up on a yield: its result, should it still come, is dropped. `true`: it was out. If several with
+    /// this tag are out it is one of them, and which one is not said.
     pub fn cancel_yield(&mut self, tag: Tag) -> bool {
         let cold = self.cold();
         let Some(place) = cold.pending.iter().position(|pending| pending.tag == tag) else {
@@ -376,8 +377,12 @@ impl StepOutput<'_> {
         route::links::trap_exits(self.pid, trap);
     }
 
-    /// Begins a new generation of the own queue: messages not yet taken are dropped, overflowed topics are
-    /// open again, bound producers are refused from now on. The PID stays. Gives the number dropped.
+    /// Begins a new generation of the own queue: what is queued and not yet taken is dropped and counted,
+    /// overflowed topics are open again, bound producers are refused from now on. The PID stays. Gives the number
+    /// dropped.
+    ///
+    /// What is dropped is everything: messages of all topics (who asked is told that there is no answer), and
+    /// results of yields, ends of others and cancellations too. A yield whose result was among them stays open.
     ///
     /// # Errors
     /// [`ResetError`] when the slot's generations are used up; nothing changed.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 use std::time::Duration;
 
-use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
+use crate::command::{
+    Command, CommandId, Completer, DuplicateCommand, Entry, Handler, HandlerContext, Registry, TimerKey,
+    YieldError,
+};
 use crate::memory::{self, InMemory};
 use crate::process::message::{KIND_MESSAGE, Message};
 use crate::process::slot::GENERATION_MAX;
@@ -60,6 +63,8 @@ pub(crate) struct Hub {
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
+    /// Messages to its processes from others than its own steps that a budget did not admit.
+    pub(crate) over_budget_outside: AtomicU64,
     /// The address of the names of its present runtime; compared, never followed.
     names: AtomicUsize,
 }
@@ -92,6 +97,7 @@ impl Hub {
         if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
             let hub = free.0.swap_remove(place);
             hub.outside_births.store(0, Relaxed);
+            hub.over_budget_outside.store(0, Relaxed);
             for worker in &hub.workers {
                 worker.counters.reset();
                 worker.turn_seen_at.store(0, Relaxed);
@@ -116,6 +122,7 @@ impl Hub {
             phase: AtomicU32::new(Phase::Open as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
+            over_budget_outside: AtomicU64::new(0),
             names: AtomicUsize::new(std::ptr::from_ref(names).addr()),
         }));
         // Release: pairs with the Acquire in `hub`.
@@ -157,9 +164,19 @@ impl Hub {
     pub(crate) fn live(&self) -> u64 {
         // Ends first: then a process that is born and ends during the call never makes it negative, and
         // equal sums mean that nobody was alive when the first one was read.
-        let ended: u64 = self.workers.iter().map(|worker| worker.counters.ended.load(Acquire)).sum();
+        let ended = self.ended();
+        self.born().saturating_sub(ended)
+    }
+
+    /// Processes that have ended so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.ended.load(Acquire)).sum()
+    }
+
+    /// Processes born so far, from steps and from outside.
+    pub(crate) fn born(&self) -> u64 {
         let spawned: u64 = self.workers.iter().map(|worker| worker.counters.spawned.load(Acquire)).sum();
-        (spawned + self.outside_births.load(Acquire)).saturating_sub(ended)
+        spawned + self.outside_births.load(Acquire)
     }
 
     /// Processes spawned from outside so far.
@@ -396,6 +413,20 @@ pub enum StartError {
     /// Two handlers for one command.
     #[error(transparent)]
     DuplicateCommand(#[from] DuplicateCommand),
+    /// A handler for a number of the system's; [`CommandId::FIRST_FREE`] is the first of yours.
+    #[error("command {id} (`{name}`) has a number of the system's; yours begin at {}", CommandId::FIRST_FREE)]
+    SystemCommand {
+        /// The number.
+        id: CommandId,
+        /// The handler's name.
+        name: String,
+    },
+    /// A command is allowed that the host has no handler for.
+    #[error("command {0} is allowed, but has no handler")]
+    UnknownCommand(CommandId),
+    /// A host is called by the empty text.
+    #[error("the name of a host must not be empty")]
+    EmptyName,
     /// Two hosts of one name.
     #[error("two hosts are called `{0}`")]
     DuplicateHost(String),
@@ -514,20 +545,42 @@ impl Builder {
         self
     }
 
-    /// Adds a handler for the commands of type `C`.
+    /// Adds a closure as the handler for the commands of type `C`; see [`Handler`].
     #[must_use]
-    pub fn command<C: Command>(self, name: &str, handler: impl Handler) -> Self {
-        self.command_by_id(C::ID, name, handler)
+    pub fn command<C: Command>(
+        self,
+        name: &str,
+        handle: impl Fn(&HandlerContext<'_>, Payload, Completer) + Send + Sync + 'static,
+    ) -> Self {
+        self.handler::<C>(name, handle)
     }
 
-    /// Adds a handler for a command number.
+    /// Adds a closure as the handler for a command number, from [`CommandId::FIRST_FREE`] on.
     #[must_use]
-    pub fn command_by_id(mut self, id: CommandId, name: &str, handler: impl Handler) -> Self {
+    pub fn command_by_id(
+        self,
+        id: CommandId,
+        name: &str,
+        handle: impl Fn(&HandlerContext<'_>, Payload, Completer) + Send + Sync + 'static,
+    ) -> Self {
+        self.handler_by_id(id, name, handle)
+    }
+
+    /// Adds a handler for the commands of type `C`.
+    #[must_use]
+    pub fn handler<C: Command>(self, name: &str, handler: impl Handler) -> Self {
+        self.handler_by_id(C::ID, name, handler)
+    }
+
+    /// Adds a handler for a command number, from [`CommandId::FIRST_FREE`] on.
+    #[must_use]
+    pub fn handler_by_id(mut self, id: CommandId, name: &str, handler: impl Handler) -> Self {
         self.commands.push((id, name.to_owned(), Arc::new(handler)));
         self
     }
 
-    /// Allows these commands alone. Without a call, all.
+    /// Allows these commands alone, the system's included. Without a call, all. One that has no handler is an
+    /// error at the start.
     #[must_use]
     pub fn allow_only(mut self, ids: impl IntoIterator<Item = CommandId>) -> Self {
         self.allowed = Some(ids.into_iter().collect());
@@ -542,6 +595,9 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), StartError> {
+        if self.name.is_empty() {
+            return Err(StartError::EmptyName);
+        }
         let config = &self.config;
         let within = |setting, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {
@@ -563,12 +619,19 @@ impl Builder {
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`StartError`]: a setting out of range, two handlers for one number, no more threads.
+    /// [`StartError`]: a setting out of range, two handlers for one number or one for a number of the system's,
+    /// a command allowed that has no handler, no more threads.
     pub fn start(self) -> Result<Scheduler, StartError> {
         self.check()?;
         let mut registry = Registry::with_builtins();
         for (id, name, handler) in self.commands {
+            if id < CommandId::FIRST_FREE && registry.get(id).is_none() {
+                return Err(StartError::SystemCommand { id, name });
+            }
             registry.add(id, &name, handler)?;
+        }
+        if let Some(unknown) = self.allowed.iter().flatten().find(|id| registry.get(**id).is_none()) {
+            return Err(StartError::UnknownCommand(*unknown));
         }
         let hub = Hub::take(self.config.workers, &self.names)?;
         let engine = Arc::new(Engine {
@@ -712,12 +775,45 @@ impl Scheduler {
         crate::stats::list(&self.engine)
     }
 
-    /// Ends the scheduler: refuses what is new, asks every process to end, waits for them till the
-    /// deadline, ends the rest, and says how it went. A second call gives the same kind of answer at once.
+    /// Ends the scheduler: refuses what is new, asks every process to end ([`crate::Event::Cancel`], with the
+    /// deadline in it), waits for them till the deadline, ends the rest, and says how it went. So that the rest
+    /// can run its stop hooks, it returns up to 200 ms after the deadline; what is left then is a step that does
+    /// not end, and what waits for its worker, and ends in the background.
     ///
-    /// Called from one of its own workers it does all but the waiting.
+    /// A second call reports on who was alive at that second call; the processes were told the deadline of the
+    /// first. A scheduler that is dropped without a call ends in the background, see [`Scheduler`].
+    ///
+    /// Called from one of its own workers it cannot wait, for that worker is in a step: whoever is left is
+    /// ended as at the deadline, and the report is empty.
+    ///
+    /// ```
+    /// # use evener_scheduler::{Actor, Cancel, Context, Scheduler};
+    /// # use std::time::Duration;
+    /// /// Ends when it is asked to, as every actor does that does not say otherwise.
+    /// struct Polite;
+    /// impl Actor for Polite {
+    ///     type Message = ();
+    ///     fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {}
+    /// }
+    /// /// Goes on.
+    /// struct Deaf;
+    /// impl Actor for Deaf {
+    ///     type Message = ();
+    ///     fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {}
+    ///     fn cancelled(&mut self, _: Cancel, _: &mut Context<'_, ()>) {}
+    /// }
+    /// let scheduler = Scheduler::builder().workers(2).start()?;
+    /// for _ in 0..3 {
+    ///     scheduler.spawn_actor(Polite)?;
+    /// }
+    /// scheduler.spawn_actor(Deaf)?;
+    /// let report = scheduler.shutdown(Duration::from_secs(1));
+    /// assert_eq!((report.finished, report.ended_by_force), (3, 1));
+    /// assert_eq!((report.still_running.len(), report.not_reached), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shutdown(&self, deadline: Duration) -> shutdown::Report {
-        shutdown::shutdown(&self.engine, deadline)
+        shutdown::shutdown(&self.engine, shutdown::Call::new(&self.engine, deadline))
     }
 
     /// The process of that name.
@@ -729,13 +825,17 @@ impl Scheduler {
     /// Gives a process a name.
     ///
     /// # Errors
-    /// [`crate::NameError`]: taken, or the process has ended.
+    /// [`crate::NameError`]: taken or empty; the process has ended, never was, or is none of this runtime.
     pub fn register(&self, name: &str, pid: Pid) -> Result<(), crate::NameError> {
         self.engine.names.register(name, pid)
     }
 
     /// Sends a message to whoever has the name. While a supervisor holds the name for the successor of one
     /// that crashed, the message waits for that successor; if there will be none, it is dropped and counted.
+    ///
+    /// A name says nothing of the type that its process takes. A message of another type is accepted like any
+    /// other; an actor gets it in [`crate::Actor::event`], which by default drops and counts it
+    /// ([`crate::WorkerStats::foreign_messages`]).
     ///
     /// # Errors
     /// [`crate::NameError`]; the message is dropped.
@@ -777,7 +877,35 @@ impl Scheduler {
     }
 }
 
-/// Several hosts that share their names.
+/// Several hosts that share their names: each has workers, limits and commands of its own, so that what one
+/// kind of process does cannot take the workers of another.
+///
+/// ```
+/// use evener_scheduler::{CommandId, Handle, Reply, Runtime, SpawnOptions};
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder()
+///     .host("ours", |host| host.workers(2))
+///     .host("guests", |host| host.workers(1).processes_max(1000).allow_only([CommandId(20)]))
+///     .start()?;
+/// // Named on one host, found and told from the other.
+/// struct Clerk(u64);
+/// # use evener_scheduler::{Actor, Context};
+/// impl Actor for Clerk {
+///     type Message = Reply<u64>;
+///     fn handle(&mut self, reply: Reply<u64>, _: &mut Context<'_, Reply<u64>>) {
+///         self.0 += 1;
+///         reply.send(self.0);
+///     }
+/// }
+/// runtime.host("ours")?.spawn_actor_with(Clerk(0), SpawnOptions::new().name("clerk"))?;
+/// let clerk = runtime.host("guests")?.lookup("clerk").ok_or("no clerk")?;
+/// assert_eq!(Handle::<Reply<u64>>::from_pid(clerk).ask(|reply| reply, Duration::from_secs(5))?, 1);
+/// for (host, report) in runtime.shutdown(Duration::from_secs(1)) {
+///     assert_eq!(report.ended_by_force, 0, "{host}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Runtime {
     hosts: HashMap<String, Scheduler>,
@@ -835,19 +963,24 @@ impl Runtime {
         self.hosts.values()
     }
 
-    /// Shuts every host down, all within the deadline together.
+    /// Shuts every host down, all within the deadline together; see [`Scheduler::shutdown`].
     pub fn shutdown(&self, deadline: Duration) -> Vec<(String, shutdown::Report)> {
         let hosts: Vec<_> = self.hosts.iter().collect();
-        for (_, host) in &hosts {
-            shutdown::begin(&host.engine);
-        }
-        let end = crate::clock::deadline(crate::clock::now_nanos(), deadline);
-        hosts
+        let Some((_, first)) = hosts.first() else {
+            return Vec::new();
+        };
+        let call = shutdown::Call::new(&first.engine, deadline);
+        let begun: Vec<_> = hosts
             .into_iter()
             .map(|(name, host)| {
-                let left = end.saturating_sub(crate::clock::now_nanos());
-                (name.clone(), host.shutdown(Duration::from_nanos(left)))
+                let call = call.of(&host.engine);
+                shutdown::begin(&host.engine, call);
+                (name, host, call)
             })
+            .collect();
+        begun
+            .into_iter()
+            .map(|(name, host, call)| (name.clone(), shutdown::shutdown(&host.engine, call)))
             .collect()
     }
 }

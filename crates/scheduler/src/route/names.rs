@@ -43,6 +43,18 @@ pub enum NameError {
     /// The process has ended.
     #[error("process {0} has ended")]
     NoProcess(Pid),
+    /// No process ever had this PID. Check where it came from.
+    #[error("no process has the PID {0}")]
+    NotFound(Pid),
+    /// The PID belongs to another node.
+    #[error("process {0} is on another node")]
+    OtherNode(Pid),
+    /// The process is of another runtime of this program, which has names of its own.
+    #[error("process {0} belongs to another runtime, which has names of its own")]
+    OtherRuntime(Pid),
+    /// Nobody can be called by the empty text.
+    #[error("a name must not be empty")]
+    Empty,
     /// Nobody has it.
     #[error("no process is called `{0}`")]
     Unknown(String),
@@ -193,9 +205,18 @@ impl Names {
     }
 
     pub(crate) fn register(&self, name: &str, pid: Pid) -> Result<(), NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let lost = |error| match error {
+            SendError::OtherNode(pid) => NameError::OtherNode(pid),
+            SendError::NotFound(pid) => NameError::NotFound(pid),
+            _ => NameError::NoProcess(pid),
+        };
+        route::relay::check_alive(pid).map_err(lost)?;
         // Only the end of a process of this runtime gives a name of it back.
-        if pid.node() != 0 || !route::host::shares_names(pid.host(), self) {
-            return Err(NameError::NoProcess(pid));
+        if !route::host::shares_names(pid.host(), self) {
+            return Err(NameError::OtherRuntime(pid));
         }
         let mut tables = self.tables.lock();
         if let Some(entry) = tables.by_name.get(name) {

@@ -18,6 +18,14 @@
 //! successor ([`crate::Scheduler::send_named`]); at most one incarnation exists at a time, for the next is
 //! made when the end of the last has been told.
 //!
+//! # Where to see why
+//!
+//! Nothing is printed. [`Supervisor::observe`] hears of each end and restart with its reason, and of
+//! [`SupervisorEvent::GaveUp`] with the number of messages that were lost; [`SupervisorHandle::children`] shows
+//! where each child stands. A supervisor that escalates ends as [`ExitReason::Failed`], whose
+//! [`ProcessError::source`] is a [`GaveUp`] with the child's last reason: seen by who monitors or joins it, and
+//! by the host's [`crate::LifecycleHooks::on_complete`], which is the place to log the ends of all processes.
+//!
 //! # The end of a supervisor
 //!
 //! Asked to end ([`crate::Event::Cancel`]: [`crate::Scheduler::stop`], `shutdown`, or a supervisor above), it
@@ -30,11 +38,15 @@
 //! # use std::time::Duration;
 //! struct Parrot;
 //! impl Process for Parrot {
-//!     fn step(&mut self, events: &mut Events<'_>, _: &mut StepOutput<'_>) -> Result<(), ProcessError> {
+//!     fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
 //!         for event in events {
-//!             if let Event::Message(mut message) = event {
-//!                 let said = message.take_payload();
-//!                 message.reply(said);
+//!             match event {
+//!                 Event::Message(mut message) => {
+//!                     let said = message.take_payload();
+//!                     message.reply(said);
+//!                 }
+//!                 Event::Cancel(_) => out.done(()),
+//!                 _ => {}
 //!             }
 //!         }
 //!         Ok(())
@@ -45,6 +57,9 @@
 //!     .policy(RestartPolicy::new().initial_delay(Duration::from_millis(10)))
 //!     .child(ChildSpec::new("parrot", || Parrot).name("parrot").restart(Restart::Permanent))
 //!     .start(&scheduler, SpawnOptions::new())?;
+//! // `start` has waited for the first round of spawns: the names are there.
+//! let parrot = scheduler.lookup("parrot").ok_or("no parrot")?;
+//! assert_eq!(scheduler.ask(parrot, 7_u32, None)?.take::<u32>().ok(), Some(7));
 //! let children = family.children(&scheduler, Duration::from_secs(5))?;
 //! assert_eq!(children[0].id, "parrot");
 //! scheduler.stop(family.pid(), Duration::from_secs(5))?;
@@ -60,7 +75,10 @@ use crate::command::clock::Sleep;
 use crate::process::message::{Cancel, Event, ExitBy, Message};
 use crate::process::{Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
 use crate::route::names::{Hold, Names};
-use crate::{AskError, Events, ExitReason, InitContext, LocalPid, Payload, Pid, Scheduler, clock};
+use crate::{
+    Actor, AskError, Context, Events, ExitReason, FnActor, InitContext, LocalPid, Payload, Pid, Scheduler,
+    clock,
+};
 
 /// When a child is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -227,9 +245,72 @@ impl ChildSpec {
         P: Process,
         F: FnMut() -> P + Send + 'static,
     {
+        Self::with_start(id.into(), Box::new(move |out, options| out.spawn(make(), options)))
+    }
+
+    /// As [`Self::new`], of a typed [`Actor`]: with a name, `Handle::from_pid(scheduler.lookup(name)?)` is the
+    /// handle of the present incarnation. An actor has no `init`, so method and input of [`Self::options`] are
+    /// dropped; a panic in [`Actor::started`] is a crash.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::{ChildSpec, Supervisor};
+    /// # use evener_scheduler::*;
+    /// # use std::time::Duration;
+    /// struct Sum(u64);
+    /// enum Ask { Add(u64), Get(Reply<u64>) }
+    /// impl Actor for Sum {
+    ///     type Message = Ask;
+    ///     fn handle(&mut self, message: Ask, _: &mut Context<'_, Ask>) {
+    ///         match message {
+    ///             Ask::Add(more) => self.0 += more,
+    ///             Ask::Get(reply) => reply.send(self.0),
+    ///         }
+    ///     }
+    /// }
+    /// let scheduler = Scheduler::builder().workers(1).start()?;
+    /// Supervisor::new()
+    ///     .child(ChildSpec::actor("sum", || Sum(0)).name("sum"))
+    ///     .start(&scheduler, SpawnOptions::new())?;
+    /// let sum = Handle::from_pid(scheduler.lookup("sum").ok_or("no sum")?);
+    /// sum.tell(Ask::Add(5))?;
+    /// assert_eq!(sum.ask(Ask::Get, Duration::from_secs(5))?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn actor<A, F>(id: impl Into<String>, mut make: F) -> Self
+    where
+        A: Actor,
+        F: FnMut() -> A + Send + 'static,
+    {
+        let start = move |out: &mut StepOutput<'_>, options| Ok(out.spawn_actor(make(), options)?.pid());
+        Self::with_start(id.into(), Box::new(start))
+    }
+
+    /// As [`Self::actor`], of a state that `make` makes anew for each incarnation and a closure that takes its
+    /// messages, as for [`Scheduler::spawn_fn`]. Each incarnation has a clone of the closure.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::ChildSpec;
+    /// ChildSpec::fn_actor("sum", || 0, |sum, more: u64, _cx| *sum += more).name("sum");
+    /// ```
+    #[must_use]
+    pub fn fn_actor<S, M, F>(
+        id: impl Into<String>,
+        mut make: impl FnMut() -> S + Send + 'static,
+        act: F,
+    ) -> Self
+    where
+        S: Send + 'static,
+        M: Send + 'static,
+        F: FnMut(&mut S, M, &mut Context<'_, M>) + Clone + Send + 'static,
+    {
+        Self::actor(id, move || FnActor::new(make(), act.clone()))
+    }
+
+    fn with_start(id: String, start: StartFn) -> Self {
         Self {
-            id: id.into(),
-            start: Box::new(move |out, options| out.spawn(make(), options)),
+            id,
+            start,
             options: Box::new(SpawnOptions::new),
             name: None,
             restart: Restart::default(),
@@ -246,7 +327,7 @@ impl ChildSpec {
         self
     }
 
-    /// Method and input of each incarnation. A name in the options is the child's, unless [`Self::name`] gives
+    /// Method and input of each incarnation (an actor has neither). A name in the options is the child's, unless [`Self::name`] gives
     /// one.
     #[must_use]
     pub fn options(mut self, options: impl FnMut() -> SpawnOptions + Send + 'static) -> Self {
@@ -301,7 +382,8 @@ pub enum ChildState {
     Waiting,
     /// It was asked to stop and has not ended yet.
     Stopping(Pid),
-    /// It was restarted too often.
+    /// It was restarted too often, and its rule is [`GiveUp::Leave`] (or the supervisor is just ending). It is
+    /// down for good, and listed till it is stopped, or a new child of its id is added: either forgets it.
     GivenUp,
 }
 
@@ -315,9 +397,9 @@ pub struct ChildInfo {
     pub name: Option<String>,
     /// Where it stands.
     pub state: ChildState,
-    /// Restarts in a row, without a stable run.
+    /// Restarts in a row, without a stable run. The one that a child waits for is counted already.
     pub attempts: u32,
-    /// Restarts in all.
+    /// Restarts in all, counted like `attempts`: also those that failed to start it. The first start is none.
     pub restarts: u64,
 }
 
@@ -390,7 +472,7 @@ pub struct GaveUp {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
-    /// A child of that id is there already.
+    /// A child of that id is there already and not given up. (One that was given up makes room for a new one.)
     #[error("there is a child `{0}` already")]
     Duplicate(String),
     /// There is no child of that id.
@@ -405,9 +487,15 @@ pub enum SuperviseError {
     /// The factory of the new child panicked; it is not supervised.
     #[error("the factory of the child panicked: {0}")]
     Factory(ProcessError),
-    /// The supervisor did not answer.
-    #[error("asking the supervisor")]
-    Ask(#[from] AskError),
+    /// The supervisor did not answer, for this reason.
+    #[error("asking the supervisor: {0}")]
+    Ask(AskError),
+}
+
+impl From<AskError> for SuperviseError {
+    fn from(error: AskError) -> Self {
+        SuperviseError::Ask(error)
+    }
 }
 
 /// Request to a supervisor: one more child. The answer is a `Result<Pid, SuperviseError>`.
@@ -445,7 +533,8 @@ impl SupervisorHandle {
         self.pid
     }
 
-    /// Adds a child and starts it; its `init` runs later. Gives its PID.
+    /// Adds a child and starts it; its `init` runs later. Gives its PID. A child of the same id that was given
+    /// up is forgotten first, also if the new one then cannot be spawned.
     ///
     /// # Errors
     /// [`SuperviseError`]; the child is not supervised.
@@ -471,7 +560,9 @@ impl SupervisorHandle {
         self.request::<_, Result<(), SuperviseError>>(scheduler, StopChild(id.to_owned()), timeout)?
     }
 
-    /// The children as of now.
+    /// The children as of now, in the order of adding. For one that asks right after the supervisor was spawned
+    /// by other means than [`Supervisor::start`] it is a barrier too: the answer comes after the first attempt
+    /// to start each child.
     ///
     /// # Errors
     /// [`SuperviseError::Ask`].
@@ -604,12 +695,22 @@ impl Supervisor {
         self
     }
 
-    /// Spawns it and waits for its `init`; the children start right after.
+    /// Spawns it, and waits till it has tried once to start each of its children: those that could be spawned
+    /// have their names, so that [`Scheduler::lookup`] and [`Scheduler::send_named`] find them; their `init`
+    /// may not have ended yet. A child that could not be spawned is no error here: it is tried again or given
+    /// up by its rule, see [`SupervisorHandle::children`]. The factories run meanwhile: one that does not end
+    /// is waited for.
     ///
     /// # Errors
-    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`].
+    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`]:
+    /// [`SpawnError::OnWorker`] from a process, which spawns a supervisor by [`StepOutput::spawn`] and asks it
+    /// for [`ListChildren`] if it must know that they are there.
     pub fn start(self, scheduler: &Scheduler, options: SpawnOptions) -> Result<SupervisorHandle, SpawnError> {
-        Ok(SupervisorHandle { pid: scheduler.spawn_wait(self, options)? })
+        let pid = scheduler.spawn_wait(self, options)?;
+        // The answer comes from the step that starts the children, or a later one; or there is none, because
+        // the supervisor has ended. Either way the round is over.
+        let _ = scheduler.ask(pid, ListChildren, None);
+        Ok(SupervisorHandle { pid })
     }
 
     fn me(&self) -> Pid {

@@ -853,7 +853,6 @@ impl Worker {
                 self.fail(number, slot, status, turn.out.ending.take(), ExitReason::Failed(error));
             }
             Err(payload) => {
-                self.count(|counters| &counters.panics);
                 let error = contained(payload);
                 let ending = turn.out.ending.take();
                 if table.survives_panics && status as u8 <= Status::Continue as u8 {
@@ -1060,19 +1059,14 @@ impl Worker {
         };
         let body = body_of(slot, table);
         // SAFETY: the body is of the table's type, and this worker is the runner.
-        contain(|| unsafe { close(body) }).map_err(|error| {
-            self.count(|counters| &counters.panics);
-            ExitReason::Panicked(error.text().into())
-        })
+        contain(|| unsafe { close(body) }).map_err(|error| ExitReason::Panicked(error.text().into()))
     }
 
     fn drop_body(&self, slot: &Slot, table: &ProcessTable) {
         if let Some(drop) = table.drop {
             let body = body_of(slot, table);
             // SAFETY: the runner drops the body once, and does not use it again.
-            if contain(|| unsafe { drop(body) }).is_err() {
-                self.count(|counters| &counters.panics);
-            }
+            let _ = contain(|| unsafe { drop(body) });
         }
     }
 
@@ -1255,7 +1249,6 @@ impl Worker {
             let handled = entry.handle(&cx, input, completer);
             if let Err(error) = handled {
                 // Late, and so without effect, if the handler had completed before it panicked.
-                self.count(|counters| &counters.panics);
                 let text = error.text().into();
                 route::complete(ReplyTo { pid, seq }, Err(YieldError::HandlerPanicked { id, text }));
             }

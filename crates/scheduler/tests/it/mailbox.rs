@@ -765,3 +765,27 @@ fn a_big_mailbox_delays_its_owner_and_not_the_others() {
     println!("{steps} turns of another process while a million messages were turned round");
     assert!(steps >= u64::from(MESSAGES / TURN_ROUND), "only {steps} turns between");
 }
+
+/// By its own steps, by steps of another host, by a thread: always with the receiver's host.
+#[test]
+fn what_a_budget_turns_away_is_counted_with_the_receiver() {
+    let (own, other) = (scheduler(1), scheduler(1));
+    let pid = own.spawn(process(|_, _| Ok(())), SpawnOptions::new()).unwrap();
+    let post =
+        move || send(Package::new(pid, 1_u32).topic(Topic::new("mailbox.away")).budget(Budget::items(0)));
+    let (done, posted) = channel();
+    for (scheduler, times) in [(&own, 3), (&other, 5)] {
+        let done = done.clone();
+        scheduler
+            .spawn_once(move |_| {
+                let refused = (0..times).filter(|_| post().is_err()).count();
+                done.send(refused).unwrap();
+            })
+            .unwrap();
+        assert_eq!(recv(&posted), times);
+    }
+    assert!(post().is_err());
+    assert_eq!((own.stats().total().over_budget, own.stats().over_budget_outside), (3, 6));
+    assert_eq!((other.stats().total().over_budget, other.stats().over_budget_outside), (0, 0));
+    assert_eq!(topics_of(pid).iter().map(|(_, state)| state.drops).sum::<u64>(), 9);
+}

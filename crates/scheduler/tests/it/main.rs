@@ -15,6 +15,7 @@ mod links;
 mod mailbox;
 mod names;
 mod routing;
+mod shutdown;
 mod stress;
 mod supervisor;
 mod support;
