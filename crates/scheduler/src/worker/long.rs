@@ -19,7 +19,7 @@ const STILL: u64 = 50_000;
 
 /// A step whose thread is ready to run and gets no processor is not helped by one thread more, unless it
 /// goes on for so long.
-const STARVED: u64 = 100_000_000;
+const STARVED: u64 = 1_000_000_000;
 
 /// Long steps that are kept for each worker.
 const KEPT_MAX: usize = 8;

@@ -790,6 +790,8 @@ impl Worker {
         }
         self.found_work();
         self.recall();
+        // It may linger for long: others use its cells.
+        self.magazines.flush();
         hub.idle.resign();
         if hub.any_work() && !hub.wake_one(None) {
             hub.watch.ensure_awake();
@@ -862,6 +864,10 @@ impl Worker {
             self.spill_deque(item);
         }
         self.shared.absence.go_away(turn);
+        if self.hub.idle.counts() == (0, 0) {
+            // Who comes after the look below calls the monitor.
+            self.hub.watch.announce();
+        }
         let home = self.at_home();
         let waits = self.shared.has_waiting()
             || home.has_waiting()
@@ -873,9 +879,6 @@ impl Worker {
             if has_stand_in || !self.engine.spares.lend(&self.engine, self.me, turn, By::Owner) {
                 self.hub.watch.ensure_awake();
             }
-        } else if !waits && self.hub.idle.counts() == (0, 0) {
-            // Who comes later calls the monitor.
-            self.hub.watch.announce();
         }
         Some(Away(self))
     }

@@ -32,8 +32,10 @@
 //! While it does not park the owner looks at each look around.
 //!
 //! *Nobody is forgotten behind a step that blocks by its own word.* The owner moves its run-next place to its
-//! deque, writes `away_at`, passes a full fence and looks at the queues; who pushes does so, passes a full
-//! fence, and finds a sleeper or calls the monitor, who lends at its first look.
+//! deque, writes `away_at`, says for the monitor that it may be called (if nobody sleeps or searches), passes
+//! a full fence and looks at the queues. Who pushes does so, passes a full fence, and finds a sleeper or calls
+//! the monitor, who lends at its first look. (The monitor takes the word back when it gets up for another
+//! reason; then it finds the work at its next look.)
 //!
 //! *Who counts:* a spare belongs to [`crate::worker::idle::Idle`] from the act of lending, as searching, till
 //! it has handed in what it had.
@@ -98,7 +100,7 @@ impl Absence {
     /// The owner is about to block, in this turn. Then it looks at its queues.
     pub(crate) fn go_away(&self, turn: u64) {
         self.away_at.store(turn, Relaxed);
-        // Pairs with the fence of `Idle::choose`; see the module's words.
+        // Pairs with the fence of `Idle::choose`; and what is said after it carries the turn along.
         // Model: model::lend::nobody_is_forgotten_behind_a_blocking_step.
         fence(SeqCst);
     }
