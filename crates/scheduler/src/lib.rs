@@ -53,7 +53,7 @@
 //! | `process/` | what is scheduled: the trait, PIDs, the slot with its one atomic word, mailbox, budgets |
 //! | `route/` | who hears whom: relay, names, monitors and links, supervisors, hosts |
 //! | `queues/` | where ready ones wait |
-//! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
+//! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -105,6 +105,7 @@ mod task {
 #[cfg(loom)]
 mod worker {
     pub(crate) mod idle;
+    pub(crate) mod spare;
     pub(crate) mod watch;
 }
 
@@ -143,7 +144,9 @@ mod api {
     #[doc(hidden)]
     pub use crate::stats::Registrations;
     pub use crate::stats::{
-        BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of,
+        BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, SpareStats, Stats, WorkerStats, topics_of,
     };
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
+    pub use crate::worker::long::LongStep;
+    pub use crate::worker::spare::{SPARES_MAX, blocking};
 }

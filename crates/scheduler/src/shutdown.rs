@@ -23,6 +23,7 @@ use crate::route::host::{Engine, Phase, StartError};
 use crate::route::links;
 use crate::stats::live_pids;
 use crate::sync::{Condvar, Mutex, Relaxed};
+use crate::worker::WorkerShared;
 use crate::{LocalPid, Pid, clock};
 
 /// How long a shutdown waits, after its deadline, for those that it ended by force.
@@ -40,6 +41,7 @@ pub(crate) struct Threads {
 struct State {
     handles: Vec<JoinHandle<()>>,
     running: usize,
+    has_panicked: bool,
 }
 
 impl Threads {
@@ -56,6 +58,10 @@ impl Threads {
     ) -> Result<(), StartError> {
         let thread_engine = Arc::clone(engine);
         let mut state = self.state.lock();
+        // Spares' threads come and go.
+        for ended in state.handles.extract_if(.., |handle| handle.is_finished()).collect::<Vec<_>>() {
+            state.has_panicked |= ended.join().is_err();
+        }
         let handle = std::thread::Builder::new()
             // A thread's name cannot have a NUL in it; a host's can.
             .name(format!("{} {which}", engine.name).replace('\0', "?"))
@@ -206,7 +212,10 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
         if !slot.word().is_running() {
             report.not_reached += 1;
         } else {
-            let worker = &hub.workers[slot.worker.load(Relaxed) as usize % hub.workers.len()];
+            // It may run on a spare, and the slot names that one's home.
+            let home = slot.worker.load(Relaxed) as usize % hub.workers.len();
+            let runs = |worker: &&WorkerShared| worker.counters.running.load(Relaxed) == pid.slot();
+            let worker = hub.entries().find(runs).unwrap_or(&hub.workers[home]);
             let since = Duration::from_nanos(now.saturating_sub(worker.turn_seen_at.load(Relaxed)));
             report.still_running.push((Pid::new(0, hub.id, pid), since));
         }
@@ -221,7 +230,11 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
 /// Waits for the threads of a host that is as good as gone.
 fn join(engine: &Engine) {
     loop {
-        let handle = engine.threads.state.lock().handles.pop();
+        let handle = {
+            let mut state = engine.threads.state.lock();
+            assert!(!state.has_panicked, "a scheduler thread panicked");
+            state.handles.pop()
+        };
         let Some(handle) = handle else {
             return;
         };
@@ -247,6 +260,7 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
     if hub.live() == 0 {
         hub.advance(Phase::Gone);
         hub.wake_all();
+        engine.spares.close(hub);
         // A worker that parks just now looks at the phase after entering the list.
         engine.threads.note_change();
         return true;

@@ -18,6 +18,7 @@ use crate::process::slot::{Slot, Word};
 use crate::process::table::ProcessTable;
 use crate::route::host::Engine;
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Relaxed, Release, fence};
+use crate::worker::long::LongStep;
 use crate::{LocalPid, Pid, clock};
 
 /// Buckets of the histograms: bucket `n` holds times below `2^n` nanoseconds.
@@ -28,6 +29,8 @@ pub const BUCKETS: usize = 40;
 pub(crate) struct Counters {
     /// Picks; the monitor takes one that does not move for a step that does not end.
     pub(crate) turns: AtomicU64,
+    /// The slot of the process that it runs, or ran last.
+    pub(crate) running: AtomicU32,
     pub(crate) spawned: AtomicU64,
     pub(crate) ended: AtomicU64,
     pub(crate) steals: AtomicU64,
@@ -50,6 +53,7 @@ impl Counters {
     pub(crate) fn new() -> Self {
         Self {
             turns: AtomicU64::new(0),
+            running: AtomicU32::new(0),
             spawned: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             steals: AtomicU64::new(0),
@@ -74,6 +78,7 @@ impl Counters {
         for counter in self.all().into_iter().chain(&self.step_times).chain(&self.lateness) {
             counter.store(0, Relaxed);
         }
+        self.running.store(0, Relaxed);
     }
 
     fn all(&self) -> [&AtomicU64; 15] {
@@ -258,6 +263,36 @@ pub struct Stats {
     pub timer_lateness: Histogram,
     /// Threads for blocking closures, and closures that wait for one.
     pub blocking: (usize, usize),
+    /// Who stood in for workers whose steps did not end.
+    pub spares: SpareStats,
+    /// Each spare worker's that was ever there, as `workers`.
+    pub spare_workers: Vec<WorkerStats>,
+    /// Steps of at least 10 ms, the worst of each worker: see [`LongStep`]. A step that blocks by its own
+    /// word ([`crate::blocking`]) does not count, nor one that the monitor slept through because nothing
+    /// waited behind it and everybody else was asleep.
+    pub long_steps: Vec<LongStep>,
+    /// How many there were in all.
+    pub long_steps_count: u64,
+}
+
+/// Spare workers, which stand in for those whose steps do not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SpareStats {
+    /// Their threads now.
+    pub threads: usize,
+    /// Those that stand in now.
+    pub standing_in: usize,
+    /// Times the monitor lent one behind a step that did not say that it blocks.
+    pub lent: u64,
+    /// Times a step handed over to one before it blocked.
+    pub handed_over: u64,
+    /// Times one was recalled because the step had ended.
+    pub recalled: u64,
+    /// Times a step blocked by its own word with work behind it, and there was no spare for it.
+    pub refused: u64,
+    /// Times the system gave no thread for one.
+    pub not_started: u64,
 }
 
 impl Stats {
@@ -265,7 +300,7 @@ impl Stats {
         let hub = engine.hub;
         let mut step_times = Histogram::empty();
         let mut timer_lateness = Histogram::empty();
-        let workers = hub.workers.iter().map(|worker| {
+        let mut of_worker = |worker: &crate::worker::WorkerShared| {
             let counters = &worker.counters;
             step_times.add(&counters.step_times);
             timer_lateness.add(&counters.lateness);
@@ -292,8 +327,16 @@ impl Stats {
                 queued_inject,
                 timers: worker.timers.len(),
             }
-        });
-        let workers = workers.collect();
+        };
+        let workers = hub.workers.iter().map(&mut of_worker).collect();
+        let spare_workers = hub.spares().map(&mut of_worker).collect();
+        let now = clock::now_nanos();
+        let (mut long_steps, mut long_steps_count) = (Vec::new(), 0);
+        for (index, worker) in hub.workers.iter().chain(hub.spares()).enumerate() {
+            let (kept, count) = worker.long.read(index, now);
+            long_steps.extend(kept);
+            long_steps_count += count;
+        }
         let (parked, searching) = hub.idle.counts();
         let mut by_state = ByState::default();
         for_each_process(hub.id, |_, word, _| match () {
@@ -313,13 +356,21 @@ impl Stats {
             step_times,
             timer_lateness,
             blocking: engine.blocking.sizes(),
+            spares: engine.spares.stats(),
+            spare_workers,
+            long_steps,
+            long_steps_count,
         }
     }
 
-    /// The sum over the workers.
+    /// The sum over the workers, spare ones included.
     #[must_use]
     pub fn total(&self) -> WorkerStats {
-        self.workers.iter().fold(WorkerStats::default(), |sum, worker| WorkerStats {
+        Self::sum(self.workers.iter().chain(&self.spare_workers))
+    }
+
+    fn sum<'a>(workers: impl Iterator<Item = &'a WorkerStats>) -> WorkerStats {
+        workers.fold(WorkerStats::default(), |sum, worker| WorkerStats {
             turns: sum.turns + worker.turns,
             spawned: sum.spawned + worker.spawned,
             ended: sum.ended + worker.ended,
@@ -373,7 +424,8 @@ impl Registrations {
 }
 
 impl std::fmt::Display for Stats {
-    /// A table for people: a column for each worker and one for all, then what belongs to no worker.
+    /// A table for people: a column for each worker, one for the spare ones if there were any, and one for
+    /// all; then what belongs to no worker.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         type Row = (&'static str, fn(&WorkerStats) -> u64);
         const ROWS: [Row; 18] = [
@@ -400,11 +452,15 @@ impl std::fmt::Display for Stats {
         for worker in 0..self.workers.len() {
             write!(f, "{:>14}", format!("worker {worker}"))?;
         }
+        let spares = (!self.spare_workers.is_empty()).then(|| Self::sum(self.spare_workers.iter()));
+        if spares.is_some() {
+            write!(f, "{:>14}", "spares")?;
+        }
         writeln!(f, "{:>14}", "all")?;
         let total = self.total();
         for (name, of) in ROWS {
             write!(f, "{name:<18}")?;
-            for worker in self.workers.iter().chain([&total]) {
+            for worker in self.workers.iter().chain(&spares).chain([&total]) {
                 write!(f, "{:>14}", of(worker))?;
             }
             writeln!(f)?;
@@ -416,6 +472,21 @@ impl std::fmt::Display for Stats {
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;
+        let SpareStats { threads, standing_in, lent, handed_over, recalled, refused, not_started } =
+            self.spares;
+        writeln!(
+            f,
+            "spares            {threads} threads, {standing_in} standing in; {lent} lent, {handed_over} handed \
+             over, {recalled} recalled, {refused} refused, {not_started} not started"
+        )?;
+        writeln!(f, "long steps        {}", self.long_steps_count)?;
+        let mut worst: Vec<_> = self.long_steps.iter().collect();
+        worst.sort_unstable_by_key(|step| std::cmp::Reverse(step.longest));
+        for step in worst.iter().take(8) {
+            let LongStep { pid, worker, count, longest, is_running } = step;
+            let running = if *is_running { ", runs still" } else { "" };
+            writeln!(f, "  {pid}  on worker {worker}, {count} times, longest {longest:?}{running}")?;
+        }
         for (name, times) in [("step time", &self.step_times), ("timer lateness", &self.timer_lateness)] {
             let below = |part| match times.quantile(part) {
                 Some(time) => format!("{time:?}"),

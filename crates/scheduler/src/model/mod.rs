@@ -30,6 +30,7 @@ mod fifo;
 mod global;
 mod idle;
 mod inject;
+mod lend;
 mod mailbox;
 mod next;
 mod slot;

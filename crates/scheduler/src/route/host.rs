@@ -24,6 +24,7 @@ use crate::stats::{ProcessInfo, Stats};
 use crate::sync::fixed;
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Mutex, Relaxed, Release};
 use crate::worker::idle::Idle;
+use crate::worker::spare::{SPARES_MAX, Spares};
 use crate::worker::timers::TimerAction;
 use crate::worker::watch::Watch;
 use crate::worker::{WorkerShared, watch};
@@ -56,6 +57,11 @@ pub(crate) enum Phase {
 pub(crate) struct Hub {
     pub(crate) id: u16,
     pub(crate) workers: Box<[WorkerShared]>,
+    /// Spare workers, made when they are first needed; see [`crate::worker::spare`]. Numbered on from
+    /// `workers`.
+    spares: Box<[AtomicPtr<WorkerShared>]>,
+    /// Workers and spares below this number may have work.
+    in_use: AtomicUsize,
     pub(crate) global: Global,
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
@@ -98,11 +104,7 @@ impl Hub {
             let hub = free.0.swap_remove(place);
             hub.outside_births.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
-            for worker in &hub.workers {
-                worker.counters.reset();
-                worker.turn_seen_at.store(0, Relaxed);
-                worker.forget_host();
-            }
+            hub.workers.iter().chain(hub.spares()).for_each(WorkerShared::reset);
             hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
             // Release: pairs with the Acquire in `phase`.
             hub.phase.store(Phase::Open as u32, Release);
@@ -115,7 +117,9 @@ impl Hub {
         free.1 += 1;
         let hub = Box::leak(Box::new(Hub {
             id: id as u16,
-            workers: (0..workers).map(|_| WorkerShared::new()).collect(),
+            workers: (0..workers).map(|index| WorkerShared::new(index as u16)).collect(),
+            spares: (0..SPARES_MAX).map(|_| AtomicPtr::default()).collect(),
+            in_use: AtomicUsize::new(workers),
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
@@ -170,13 +174,18 @@ impl Hub {
 
     /// Processes that have ended so far.
     pub(crate) fn ended(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.counters.ended.load(Acquire)).sum()
+        self.made().map(|worker| worker.counters.ended.load(Acquire)).sum()
     }
 
     /// Processes born so far, from steps and from outside.
     pub(crate) fn born(&self) -> u64 {
-        let spawned: u64 = self.workers.iter().map(|worker| worker.counters.spawned.load(Acquire)).sum();
+        let spawned: u64 = self.made().map(|worker| worker.counters.spawned.load(Acquire)).sum();
         spawned + self.outside_births.load(Acquire)
+    }
+
+    /// Workers and every spare that there ever was.
+    fn made(&self) -> impl Iterator<Item = &WorkerShared> {
+        self.workers.iter().chain(self.spares())
     }
 
     /// Processes spawned from outside so far.
@@ -241,11 +250,58 @@ impl Hub {
         Ok(())
     }
 
+    /// The worker or spare of that number, which is known to be there.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> &WorkerShared {
+        match self.workers.get(index) {
+            Some(worker) => worker,
+            None => self.spare(index - self.workers.len()).expect("a spare is made before it is named"),
+        }
+    }
+
+    fn spare(&self, place: usize) -> Option<&WorkerShared> {
+        // Acquire: pairs with the Release in `make_spare`.
+        let spare = self.spares[place].load(Acquire);
+        // SAFETY: null, or a box that was leaked.
+        unsafe { spare.as_ref() }
+    }
+
+    /// Workers, and spares that may have work. Whoever pushes to its own queues is among them: a spare is
+    /// before it begins.
+    #[inline]
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &WorkerShared> {
+        self.workers.iter().chain(self.spares().take(self.in_use() - self.workers.len()))
+    }
+
+    /// Every spare that was ever needed. They are made one after the other.
+    pub(crate) fn spares(&self) -> impl Iterator<Item = &WorkerShared> {
+        (0..self.spares.len()).map_while(|place| self.spare(place))
+    }
+
+    /// Workers and spares that may have work have numbers below this.
+    #[inline]
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use.load(Relaxed)
+    }
+
+    pub(crate) fn set_in_use(&self, end: usize) {
+        self.in_use.store(end, Relaxed);
+    }
+
+    /// Makes that spare, if it is not there; under the lock of the spares.
+    pub(crate) fn make_spare(&self, index: u16) {
+        let place = &self.spares[usize::from(index) - self.workers.len()];
+        if place.load(Relaxed).is_null() {
+            // Release: pairs with the Acquire in `spare`.
+            place.store(Box::leak(Box::new(WorkerShared::new(index))), Release);
+        }
+    }
+
     /// Wakes one worker if nobody searches and one is parked. `true`: it did.
     pub(crate) fn wake_one(&self, prefer: Option<u16>) -> bool {
         match self.idle.choose(prefer) {
             Some(worker) => {
-                self.workers[worker as usize].parker.unpark();
+                self.entry(worker as usize).parker.unpark();
                 true
             }
             None => false,
@@ -291,7 +347,7 @@ impl Hub {
 
     pub(crate) fn wake_all(&self) {
         for worker in self.idle.choose_all() {
-            self.workers[worker as usize].parker.unpark();
+            self.entry(worker as usize).parker.unpark();
         }
     }
 
@@ -299,7 +355,7 @@ impl Hub {
     #[inline]
     pub(crate) fn any_work(&self) -> bool {
         !self.global.is_empty()
-            || self.workers.iter().any(|worker| {
+            || self.entries().any(|worker| {
                 let (_, fifo, inject) = worker.queued();
                 fifo != 0 || inject != 0 || worker.has_deque()
             })
@@ -337,6 +393,7 @@ pub(crate) struct Config {
     pub(crate) generation_max: u32,
     pub(crate) blocking_threads_max: usize,
     pub(crate) blocking_queue_max: usize,
+    pub(crate) spares_max: usize,
 }
 
 /// The working parts of a host, shared by its workers and handles.
@@ -354,6 +411,7 @@ pub(crate) struct Engine {
     born: AtomicUsize,
     pub(crate) threads: Threads,
     pub(crate) blocking: crate::command::blocking::Pool,
+    pub(crate) spares: Spares,
 }
 
 impl Drop for Engine {
@@ -481,6 +539,7 @@ impl Builder {
                 generation_max: GENERATION_MAX,
                 blocking_threads_max: 256,
                 blocking_queue_max: 1 << 20,
+                spares_max: 64,
             },
             commands: Vec::new(),
             allowed: None,
@@ -534,6 +593,16 @@ impl Builder {
     pub fn blocking(mut self, threads_max: usize, queue_max: usize) -> Self {
         self.config.blocking_threads_max = threads_max;
         self.config.blocking_queue_max = queue_max;
+        self
+    }
+
+    /// At most so many spare workers stand in for workers whose steps do not end, 0 to [`SPARES_MAX`]; 64 by
+    /// default. Each has a thread, which is started when it is first needed and leaves when it had nothing
+    /// to do for some seconds. See [`crate::blocking`] for what happens beyond that. With 0 nobody stands in:
+    /// what waits behind a long step waits for another worker or for that step.
+    #[must_use]
+    pub fn spares(mut self, max: usize) -> Self {
+        self.config.spares_max = max;
         self
     }
 
@@ -612,6 +681,7 @@ impl Builder {
         within("spin_max in microseconds", config.spin_max.as_micros() as u64, 0, 1_000_000)?;
         within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
+        within("spares", config.spares_max as u64, 0, SPARES_MAX as u64)?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
     }
@@ -648,6 +718,7 @@ impl Builder {
                 self.config.blocking_threads_max,
                 self.config.blocking_queue_max,
             ),
+            spares: Spares::new(self.config.workers, self.config.spares_max),
             config: self.config,
             name: self.name,
         });

@@ -32,7 +32,7 @@ pub(crate) fn queue(number: u32, slot: &'static Slot) {
 /// As [`queue`], by a step of this worker.
 #[inline(always)]
 pub(crate) fn queue_on(worker: &Worker, number: u32, slot: &'static Slot) {
-    if slot.host.load(Relaxed) == worker.host() {
+    if slot.host.load(Relaxed) == worker.queues_for() {
         worker.queue_woken(number);
     } else {
         queue_from_outside(number, slot);

@@ -37,6 +37,8 @@
 //! Tests: `it::fairness`.
 
 pub(crate) mod idle;
+pub(crate) mod long;
+pub(crate) mod spare;
 pub(crate) mod timers;
 pub(crate) mod watch;
 
@@ -47,6 +49,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::ThreadTime;
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
 use crate::process::budget;
@@ -66,9 +69,11 @@ use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
 use crate::stats::Counters;
-use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release};
+use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
 use crate::worker::idle::{Left, Parker};
+use crate::worker::long::LongSteps;
+use crate::worker::spare::{Absence, By};
 use crate::worker::timers::{NEVER, TimerAction, Timers};
 use crate::{LocalPid, Payload, Pid, clock};
 
@@ -85,6 +90,8 @@ const YIELDING_MAX: u64 = 100_000;
 const LONG_STEP: u64 = 10_000;
 /// Taken from the global queue at once.
 pub(crate) const GLOBAL_MAX: usize = 16;
+/// No host has this number.
+const NO_HOST: u16 = u16::MAX - 1;
 /// Places in a local queue.
 pub(crate) const LOCAL_MAX: usize = 256;
 
@@ -102,6 +109,14 @@ pub(crate) struct WorkerShared {
     pub(crate) timers: Timers,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
+    pub(crate) absence: Absence,
+    /// Whose inject queue and timers it serves: its own, or those of the worker at the head of the line that
+    /// it stands in for.
+    home: AtomicU16,
+    /// The number of the worker that it stands in for, plus one.
+    stands_for: AtomicU32,
+    pub(crate) thread_time: ThreadTime,
+    pub(crate) long: LongSteps,
 }
 
 /// The process that runs next.
@@ -114,7 +129,7 @@ struct NextLine(
 );
 
 impl WorkerShared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(index: u16) -> Self {
         Self {
             inject: Inject::new(),
             next: NextLine(NextPlace::new(), AtomicBool::new(false)),
@@ -125,7 +140,42 @@ impl WorkerShared {
             timers: Timers::new(),
             parker: Parker::new(),
             counters: Counters::new(),
+            absence: Absence::new(),
+            home: AtomicU16::new(index),
+            stands_for: AtomicU32::new(0),
+            thread_time: ThreadTime::new(),
+            long: LongSteps::new(),
         }
+    }
+
+    /// For the next host that uses the hub; nobody else has it.
+    pub(crate) fn reset(&self) {
+        self.counters.reset();
+        self.long.reset();
+        self.turn_seen_at.store(0, Relaxed);
+        self.stuck_at.store(0, Relaxed);
+        self.next.1.store(false, Relaxed);
+        self.absence.recall();
+        self.absence.come_back();
+    }
+
+    pub(crate) fn stand_in_for(&self, number: u16, absent: &Self) {
+        self.home.store(absent.home.load(Relaxed), Relaxed);
+        self.stands_for.store(u32::from(number) + 1, Relaxed);
+    }
+
+    pub(crate) fn stand_down(&self) {
+        self.stands_for.store(0, Relaxed);
+    }
+
+    /// A spare: does it stand in for anybody?
+    pub(crate) fn is_standing(&self) -> bool {
+        self.stands_for.load(Relaxed) != 0
+    }
+
+    fn stands_for<'a>(&self, hub: &'a Hub) -> Option<&'a Self> {
+        let number = self.stands_for.load(Relaxed).checked_sub(1)?;
+        Some(hub.entry(number as usize))
     }
 
     /// The number of its present turn.
@@ -153,12 +203,6 @@ impl WorkerShared {
         self.stuck_at.store(turn, Relaxed);
     }
 
-    /// For the hub's next host.
-    pub(crate) fn forget_host(&self) {
-        self.stuck_at.store(0, Relaxed);
-        self.next.1.store(false, Relaxed);
-    }
-
     fn is_stuck(&self) -> bool {
         let turn = self.turn();
         turn != 0 && self.stuck_at.load(Relaxed) == turn
@@ -180,6 +224,15 @@ pub(crate) struct Worker {
     hub: &'static Hub,
     me: u16,
     shared: &'static WorkerShared,
+    /// Whose inject queue and timers it serves; see [`spare`].
+    home: Cell<u16>,
+    at_home: Cell<&'static WorkerShared>,
+    /// A spare: for whom.
+    stands_for: Cell<Option<&'static WorkerShared>>,
+    /// A spare: it has handed in what it had.
+    is_recalled: Cell<bool>,
+    /// Whose ready processes it queues itself: its host's, or, within a closure that may block, nobody's.
+    queues_for: Cell<u16>,
     deque: deque::Owner<'static, LOCAL_MAX>,
     fifo: fifo::Owner<'static, LOCAL_MAX>,
     pub(crate) magazines: Magazines,
@@ -210,6 +263,19 @@ pub(crate) struct Worker {
     loot: UnsafeCell<[Item; STEAL_MAX]>,
 }
 
+/// A worker in a closure that may block; its end, also by a panic, is the way back.
+pub(crate) struct Away<'a>(&'a Worker);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        let Self(worker) = self;
+        worker.queues_for.set(worker.hub.id);
+        worker.shared.absence.come_back();
+        // From here on the step may be long again.
+        worker.shared.turn_seen_at.store(clock::now_nanos(), Relaxed);
+    }
+}
+
 thread_local! {
     static CURRENT: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
@@ -233,15 +299,38 @@ pub(crate) fn with_magazines<R>(act: impl FnOnce(&Magazines) -> R) -> R {
 
 /// The life of a worker's thread.
 pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
+    with_worker(engine, me, Worker::run_until_gone);
+}
+
+/// The life of a spare's thread.
+pub(crate) fn run_spare(engine: &Arc<Engine>, me: u16) {
+    with_worker(engine, me, |worker| {
+        while engine.spares.wait(engine.hub, me) {
+            worker.stand_in();
+            if !engine.spares.give_back(engine.hub, me) {
+                break;
+            }
+        }
+    });
+    engine.spares.left(me);
+}
+
+/// Lets this thread be a worker for the time of `life`.
+fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
     let hub = engine.hub;
-    let shared = &hub.workers[me as usize];
+    let shared = hub.entry(me as usize);
     let worker = Worker {
         engine: Arc::clone(engine),
         hub,
         me,
         shared,
-        // SAFETY: a hub is driven by one engine at a time, which starts one thread for each worker; the
-        // handles end with it.
+        home: Cell::new(me),
+        at_home: Cell::new(shared),
+        stands_for: Cell::new(None),
+        is_recalled: Cell::new(false),
+        queues_for: Cell::new(hub.id),
+        // SAFETY: a hub is driven by one engine at a time, which starts one thread for each worker, and for
+        // each spare one after the other (see the words on memory in `spare`); the handles end with it.
         deque: unsafe { shared.deque.owner() },
         // SAFETY: as above.
         fifo: unsafe { shared.fifo.owner() },
@@ -264,15 +353,17 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         loot: UnsafeCell::new([0; STEAL_MAX]),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
-    struct Gone;
+    struct Gone(&'static WorkerShared);
     impl Drop for Gone {
         fn drop(&mut self) {
             CURRENT.set(ptr::null());
+            self.0.thread_time.end();
         }
     }
-    let _gone = Gone;
+    let _gone = Gone(shared);
     CURRENT.set(&raw const worker);
-    worker.run_until_gone();
+    shared.thread_time.begin();
+    life(&worker);
 }
 
 impl Worker {
@@ -284,6 +375,16 @@ impl Worker {
     pub(crate) fn host(&self) -> u16 {
         self.hub.id
     }
+    /// Whose ready processes it queues itself.
+    #[inline(always)]
+    pub(crate) fn queues_for(&self) -> u16 {
+        self.queues_for.get()
+    }
+    #[inline(always)]
+    fn at_home(&self) -> &'static WorkerShared {
+        self.at_home.get()
+    }
+    #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -318,7 +419,7 @@ impl Worker {
                 self.run(item);
                 continue;
             }
-            if self.hub.phase() == Phase::Gone {
+            if self.hub.phase() == Phase::Gone || self.is_recalled.get() {
                 // The hub's next host counts its own searchers.
                 self.found_work();
                 return;
@@ -390,14 +491,22 @@ impl Worker {
         let is_called = self.is_called();
         if is_called {
             self.shared.next.1.store(false, Relaxed);
+            // The turn before may have been a long step.
+            self.shared.long.note_end(self.shared.turn() - 1, clock::now_nanos());
         }
-        if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
+        if self.note_recall() {
+            return None;
+        }
+        self.recall();
+        let home = self.at_home();
+        if looks.is_multiple_of(4) || home.timers.next_due() != NEVER {
             let now = clock::refresh();
-            self.fire(self.shared, now);
+            self.fire(home, now);
         }
-        if !self.shared.inject.is_empty() {
-            self.shared.inject.take_all(&InMemory, |item| self.push_old(item));
+        if !home.inject.is_empty() {
+            home.inject.take_all(&InMemory, |item| self.push_old(item));
         }
+        self.relieve();
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
@@ -411,11 +520,15 @@ impl Worker {
         }
     }
 
-    /// The own inject queue, the global queue, own timers.
+    /// The home's inject queue, the global queue, the home's timers.
     fn take_shared(&self) -> Option<Item> {
-        self.take_inject(self.shared).or_else(|| self.take_global()).or_else(|| {
-            let due = self.shared.timers.next_due();
-            if due == NEVER || self.fire(self.shared, clock::refresh()) == 0 {
+        if self.is_recalled.get() {
+            return None;
+        }
+        let home = self.at_home();
+        self.take_inject(home).or_else(|| self.take_global()).or_else(|| {
+            let due = home.timers.next_due();
+            if due == NEVER || self.fire(home, clock::refresh()) == 0 {
                 return None;
             }
             self.pick()
@@ -533,7 +646,7 @@ impl Worker {
                 // searching, keeps the pushers from waking anybody: then it is better to park. Nor may its
                 // own timers wait.
                 let now = clock::now_nanos();
-                if now.saturating_sub(began) > YIELDING_MAX || self.shared.timers.next_due() <= now {
+                if now.saturating_sub(began) > YIELDING_MAX || self.at_home().timers.next_due() <= now {
                     return self.steal_held_back(held_back, now - began);
                 }
             }
@@ -547,7 +660,7 @@ impl Worker {
             return None;
         }
         self.count(|counters| &counters.long_spins);
-        let end = (began + limit).min(self.shared.timers.next_due());
+        let end = (began + limit).min(self.at_home().timers.next_due());
         loop {
             for _ in 0..16 {
                 if self.hub.any_work()
@@ -565,12 +678,14 @@ impl Worker {
 
     /// A worker with something in its run-next place, and the turn it is in.
     fn held_back(&self) -> Option<(&'static WorkerShared, u64)> {
-        let workers = &self.hub.workers;
+        let count = self.hub.in_use();
         let start = self.random() as usize;
-        (0..workers.len())
-            .map(|offset| (start.wrapping_add(offset)) % workers.len())
-            .find(|&at| at != self.me as usize && !workers[at].next.0.is_empty())
-            .map(|at| (&workers[at], workers[at].turn()))
+        (0..count)
+            .map(|offset| (start.wrapping_add(offset)) % count)
+            .filter(|&at| at != self.me as usize)
+            .map(|at| self.hub.entry(at))
+            .find(|worker| !worker.next.0.is_empty())
+            .map(|worker| (worker, worker.turn()))
     }
 
     /// What [`Self::held_back`] found, if that worker's step has lasted for all of a search.
@@ -595,8 +710,7 @@ impl Worker {
 
     /// One round over the others, from a random one on.
     fn steal(&self) -> Option<Item> {
-        let workers = &self.hub.workers;
-        let count = workers.len();
+        let count = self.hub.in_use();
         if count == 1 {
             return None;
         }
@@ -607,7 +721,7 @@ impl Worker {
             if index == self.me as usize {
                 continue;
             }
-            let victim = &workers[index];
+            let victim = self.hub.entry(index);
             if let Some(item) = self.steal_from(victim) {
                 self.count(|counters| &counters.steals);
                 return Some(item);
@@ -654,11 +768,14 @@ impl Worker {
         self.hub.idle.enter(self.me, searching);
         // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
         let others_search = self.hub.idle.counts().1 > 0;
-        let due = self.shared.timers.next_due();
+        let home = self.at_home();
+        let due = home.timers.next_due();
         let now = clock::refresh();
-        let stay = self.hub.phase() != Phase::Gone
+        self.recall();
+        let stay = !self.note_recall()
+            && self.hub.phase() != Phase::Gone
             && due > now
-            && (others_search && self.shared.inject.is_empty() || !self.hub.any_work());
+            && (others_search && home.inject.is_empty() || !self.hub.any_work());
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
@@ -692,7 +809,127 @@ impl Worker {
     /// Back from the list of sleepers: its timers are no longer those of a sleeper, whose bed has their limit.
     /// Model: `model::watch::a_worker_that_is_back_has_its_timers_watched`.
     fn watch_timers(&self) {
-        if self.shared.timers.next_due() != NEVER {
+        if self.at_home().timers.next_due() != NEVER {
+            self.hub.watch.ensure_awake();
+        }
+    }
+
+    // ---------------------------------------------------------------- absence: see `spare`
+
+    /// A spare's life from a call to a recall.
+    fn stand_in(&self) {
+        let hub = self.hub;
+        let home = self.shared.home.load(Relaxed);
+        self.home.set(home);
+        self.at_home.set(hub.entry(home as usize));
+        self.stands_for.set(self.shared.stands_for(hub));
+        self.is_recalled.set(false);
+        // By who called it.
+        self.searching.set(true);
+        hub.idle.is_up();
+        if !self.note_recall() {
+            self.run_until_gone();
+        }
+        self.found_work();
+        self.recall();
+        // It may linger for long: others use its cells.
+        self.magazines.flush();
+        hub.idle.resign();
+        if hub.any_work() && !hub.wake_one(None) {
+            hub.watch.ensure_awake();
+        }
+    }
+
+    /// Has this spare been recalled? Then it hands in what it has, and finds nothing any more.
+    fn note_recall(&self) -> bool {
+        let Some(absent) = self.stands_for.get() else {
+            return false;
+        };
+        if absent.absence.is_stood_in_by(self.me) {
+            return false;
+        }
+        self.is_recalled.set(true);
+        let oldest = || self.fifo.pop().or_else(|| self.shared.deque.take_oldest());
+        let mut items = std::iter::from_fn(|| oldest().or_else(|| self.shared.next.0.take()));
+        // In pieces: what is between two queues nobody else reaches.
+        while self.hub.global.push_chain(items.by_ref().take(STEAL_MAX), &InMemory) > 0 {}
+        true
+    }
+
+    /// Recalls who stands in for this worker, and who stands in for that one.
+    #[inline]
+    fn recall(&self) {
+        if self.shared.absence.stand_in().is_some() {
+            self.recall_line();
+        }
+    }
+
+    #[cold]
+    fn recall_line(&self) {
+        let mut absent = self.shared;
+        while let Some(spare) = absent.absence.recall() {
+            self.engine.spares.note_recall();
+            absent = self.hub.entry(spare as usize);
+            absent.ask_attention();
+            if self.hub.idle.choose_exactly(spare) {
+                absent.parker.unpark();
+            }
+        }
+    }
+
+    /// A spare with work of its own takes some of what waits with those it stands in for, too.
+    fn relieve(&self) {
+        let mut absent = self.stands_for.get();
+        while let Some(worker) = absent {
+            if let Some(item) = self.steal_from(worker) {
+                self.push_old(item);
+            }
+            absent = worker.stands_for(self.hub);
+        }
+    }
+
+    /// The closure that this worker runs may block: it hands over. `None`: it has done so already.
+    #[cold]
+    pub(crate) fn go_away(&self) -> Option<Away<'_>> {
+        if self.queues_for.get() != self.hub.id {
+            return None;
+        }
+        // User code may run in a search, too: when a timer is fired for a process that has ended.
+        self.found_work();
+        self.queues_for.set(NO_HOST);
+        let turn = self.shared.turn();
+        // The run-next place becomes everybody's.
+        self.shared.judge_stuck(turn);
+        if let Some(item) = self.shared.next.0.take()
+            && let Err(item) = self.deque.push(item)
+        {
+            self.spill_deque(item);
+        }
+        self.shared.absence.go_away(turn);
+        if self.hub.idle.counts() == (0, 0) {
+            // Who comes after the look below calls the monitor.
+            self.hub.watch.announce();
+        }
+        let home = self.at_home();
+        let waits = self.shared.has_waiting()
+            || home.has_waiting()
+            || !self.hub.global.is_empty()
+            || home.timers.next_due() <= clock::coarse_nanos();
+        let is_seen = waits && (self.hub.wake_one(None) || self.hub.idle.counts().1 > 0);
+        if waits && !is_seen {
+            let has_stand_in = self.shared.absence.stand_in().is_some();
+            if has_stand_in || !self.engine.spares.lend(&self.engine, self.me, turn, By::Owner) {
+                self.hub.watch.ensure_awake();
+            }
+        }
+        Some(Away(self))
+    }
+
+    /// To where everybody takes it.
+    #[cold]
+    fn queue_globally(&self, item: Item) {
+        self.hub.global.push(item, &InMemory);
+        if !self.hub.wake_one(None) {
             self.hub.watch.ensure_awake();
         }
     }
@@ -711,6 +948,9 @@ impl Worker {
     /// Queues a process that a step of this worker spawned.
     #[inline(always)]
     pub(crate) fn queue_spawned(&self, item: Item) {
+        if self.queues_for.get() != self.hub.id {
+            return self.queue_globally(item);
+        }
         self.push_young(item);
     }
 
@@ -764,8 +1004,9 @@ impl Worker {
 
     #[inline(always)]
     pub(crate) fn slot_worker(&self, slot: &Slot) {
-        if slot.worker.load(Relaxed) != self.me {
-            slot.worker.store(self.me, Relaxed);
+        let home = self.home.get();
+        if slot.worker.load(Relaxed) != home {
+            slot.worker.store(home, Relaxed);
         }
     }
 
@@ -774,6 +1015,8 @@ impl Worker {
     #[inline(always)]
     fn run(&self, number: Item) {
         let slot = memory::slot(number);
+        // Relaxed: for the monitor, which looks at the turn before and after.
+        self.shared.counters.running.store(number, Relaxed);
         let inbox = slot.inbox.load(Relaxed);
         // This worker took the process out of a run queue: it is the runner from here on. What the last
         // runner and the waker wrote came along with the queue.
@@ -1262,7 +1505,7 @@ impl Worker {
 
     /// Arms a timer of this worker.
     pub(crate) fn arm(&self, due: u64, action: TimerAction) -> crate::command::TimerKey {
-        let key = self.shared.timers.arm(self.me, due, action);
+        let key = self.at_home().timers.arm(self.home.get(), due, action);
         // After the arming, as after a push: the monitor sees the timer, or is called.
         self.hub.watch.ensure_awake();
         key

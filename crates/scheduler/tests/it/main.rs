@@ -10,6 +10,7 @@ mod commands;
 mod fairness;
 mod field_cases;
 mod idle;
+mod lend;
 mod lifecycle;
 mod links;
 mod mailbox;
