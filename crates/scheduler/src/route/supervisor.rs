@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::clock::Sleep;
 use crate::process::message::{Cancel, Event, ExitBy, Message};
-use crate::process::{Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
+use crate::process::{Contained, Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
 use crate::route::names::{Hold, Names};
 use crate::{AskError, Events, ExitReason, InitContext, LocalPid, Payload, Pid, Scheduler, clock};
 
@@ -194,10 +194,13 @@ type StartFn = Box<dyn FnMut(&mut StepOutput<'_>, SpawnOptions) -> Result<Pid, S
 type OptionsFn = Box<dyn FnMut() -> SpawnOptions + Send>;
 
 /// A child: how it is made, and what becomes of it when it ends.
+///
+/// What its closures captured is dropped wherever the supervisor lets go of it: a panic in such a drop is
+/// contained.
 pub struct ChildSpec {
     id: String,
-    start: StartFn,
-    options: OptionsFn,
+    start: Contained<StartFn>,
+    options: Contained<OptionsFn>,
     name: Option<String>,
     restart: Restart,
     policy: Option<RestartPolicy>,
@@ -229,8 +232,13 @@ impl ChildSpec {
     {
         Self {
             id: id.into(),
-            start: Box::new(move |out, options| out.spawn(make(), options)),
-            options: Box::new(SpawnOptions::new),
+            start: Contained::new(Box::new(move |out, options| {
+                // Kept apart: should `make` panic, what the options hold is dropped while that unwinds.
+                let options = Contained::new(options);
+                let made = make();
+                out.spawn(made, options.into_inner())
+            })),
+            options: Contained::new(Box::new(SpawnOptions::new)),
             name: None,
             restart: Restart::default(),
             policy: None,
@@ -250,7 +258,7 @@ impl ChildSpec {
     /// one.
     #[must_use]
     pub fn options(mut self, options: impl FnMut() -> SpawnOptions + Send + 'static) -> Self {
-        self.options = Box::new(options);
+        self.options = Contained::new(Box::new(options));
         self
     }
 
@@ -501,7 +509,7 @@ type Observer = Box<dyn FnMut(&SupervisorEvent) + Send>;
 pub struct Supervisor {
     policy: RestartPolicy,
     first: Vec<ChildSpec>,
-    observer: Option<Observer>,
+    observer: Option<Contained<Observer>>,
     random: Option<u64>,
     /// By their keys, which are the tags of their waits too.
     children: BTreeMap<u64, Child>,
@@ -593,7 +601,7 @@ impl Supervisor {
     /// Hears of all that happens to the children, within the supervisor's step. A panic in it is contained.
     #[must_use]
     pub fn observe(mut self, observer: impl FnMut(&SupervisorEvent) + Send + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.observer = Some(Contained::new(Box::new(observer)));
         self
     }
 
@@ -883,7 +891,8 @@ impl Supervisor {
         if payload.is::<ListChildren>() {
             message.reply(Payload::new(self.list()));
         }
-        // Anything else is none of its business; a request is answered by its drop.
+        // Anything else is none of its business; a request is answered by its drop. So is a drop that panics.
+        let _ = contain(|| drop(payload));
     }
 }
 

@@ -1113,6 +1113,10 @@ impl Worker {
             reason = panicked;
         }
         let first = slot.first();
+        if self.engine.checks_births {
+            // Before anybody can find it ended, so that who does finds room for another.
+            self.engine.unadmit_birth();
+        }
         let word = slot.close();
         if has_body {
             self.drop_body(slot, table);
@@ -1134,9 +1138,6 @@ impl Worker {
         } else if !matches!(reason, ExitReason::Normal) {
             // An error may come from a type of the user's.
             let _ = contain(|| drop(reason));
-        }
-        if self.engine.checks_births {
-            self.engine.unadmit_birth();
         }
         if word.generation() < self.engine.config.generation_max {
             self.magazines.free(Class::Slot, number);

@@ -6,6 +6,7 @@
 )]
 
 mod commands;
+mod contained;
 mod fairness;
 mod field_cases;
 mod idle;
