@@ -3,7 +3,8 @@
 //! A [`Supervisor`] monitors its children. A child that ends is started again if its [`Restart`] rule says
 //! so, after a wait that its [`RestartPolicy`] gives. Each child has an attempt count of its own, so one that
 //! cannot live costs its siblings nothing. A failed `init`, a panic in the factory and a refused spawn are
-//! failed attempts like a crash.
+//! failed attempts like a crash; so is a name that is taken, unless its owner is on its way out: then the
+//! child is started when that one has ended ([`SupervisorEvent::WaitsForName`]).
 //!
 //! | child | ends | then |
 //! | --- | --- | --- |
@@ -357,6 +358,16 @@ pub enum SupervisorEvent {
         /// Why.
         reason: Arc<ExitReason>,
     },
+    /// The name of a child to be started still belongs to a process on its way out, such as the child of a
+    /// supervisor that was killed. The start waits for that one's end, and counts as no further attempt.
+    WaitsForName {
+        /// Its id.
+        id: String,
+        /// The name.
+        name: String,
+        /// Who still has it: the process, or the supervisor that holds it for a successor.
+        owner: Pid,
+    },
     /// A child will be started again.
     RestartsIn {
         /// Its id.
@@ -704,6 +715,10 @@ impl Supervisor {
                 // The host ends: no child will ever start again.
                 self.begin_stop(None, None, out);
             }
+            Err(Failure::Spawn(SpawnError::NameTaken { name, owner })) if self.awaits(key, &name, out) => {
+                let id = self.children[&key].spec.id.clone();
+                self.tell(&SupervisorEvent::WaitsForName { id, name, owner });
+            }
             Err(failure) => {
                 let error = ProcessError::from(failure);
                 let why = format!("could not be started: {error}");
@@ -712,6 +727,12 @@ impl Supervisor {
                 self.restart_later(key, why, out);
             }
         }
+    }
+
+    /// Waits for the name, if who has it is on its way out: for the end of a wait, as after a failed attempt.
+    /// `false`: its owner is alive and well, and nobody can say for how long.
+    fn awaits(&self, key: u64, name: &str, out: &mut StepOutput<'_>) -> bool {
+        self.names.as_ref().is_some_and(|names| names.await_release(name, || out.begin_ask(Tag(key), None)))
     }
 
     /// Waits for the next attempt, or gives up.
