@@ -38,6 +38,7 @@ pub(crate) mod event_queue;
 #[cfg(not(loom))]
 pub(crate) mod message;
 pub(crate) mod payload;
+pub(crate) mod pending;
 pub(crate) mod pid;
 pub(crate) mod slot;
 #[cfg(not(loom))]

@@ -235,17 +235,6 @@ impl Hub {
         }
     }
 
-    /// Arms a repeating timer again, from any worker: its own may sleep for too long by now, or its step go
-    /// unwatched.
-    pub(crate) fn arm_again(&self, key: TimerKey, due: u64, action: TimerAction) {
-        self.workers[key.worker as usize].timers.arm_again(key, due, action);
-        if self.idle.choose_exactly(key.worker) {
-            self.workers[key.worker as usize].parker.unpark();
-        } else {
-            self.watch.ensure_awake();
-        }
-    }
-
     /// Takes a timer away; from any thread. The action is dropped here.
     pub(crate) fn cancel(&self, key: TimerKey) {
         self.workers[key.worker as usize].timers.cancel(key);

@@ -525,6 +525,7 @@ pub struct Supervisor {
     /// By their keys, which are the tags of their waits too.
     children: BTreeMap<u64, Child>,
     by_pid: HashMap<LocalPid, u64>,
+    by_id: HashMap<String, u64>,
     last_key: u64,
     me: Option<Pid>,
     names: Option<Arc<Names>>,
@@ -588,6 +589,7 @@ impl Supervisor {
             random: None,
             children: BTreeMap::new(),
             by_pid: HashMap::new(),
+            by_id: HashMap::new(),
             last_key: 0,
             me: None,
             names: None,
@@ -667,6 +669,7 @@ impl Supervisor {
             restarts: 0,
             stoppers: Vec::new(),
         };
+        self.by_id.insert(child.spec.id.clone(), self.last_key);
         self.children.insert(self.last_key, child);
         self.last_key
     }
@@ -772,9 +775,15 @@ impl Supervisor {
         }
     }
 
+    fn remove(&mut self, key: u64) -> Option<Child> {
+        let child = self.children.remove(&key)?;
+        self.by_id.remove(&child.spec.id);
+        Some(child)
+    }
+
     fn forget(&mut self, key: u64) {
         self.free_name(key);
-        let Some(child) = self.children.remove(&key) else {
+        let Some(child) = self.remove(key) else {
             return;
         };
         for mut message in child.stoppers {
@@ -855,7 +864,7 @@ impl Supervisor {
     // ---------------------------------------------------------------- requests
 
     fn key_of(&self, id: &str) -> Option<u64> {
-        self.children.iter().find(|(_, child)| child.spec.id == id).map(|(key, _)| *key)
+        self.by_id.get(id).copied()
     }
 
     fn add(&mut self, spec: ChildSpec, out: &mut StepOutput<'_>) -> Result<Pid, SuperviseError> {
@@ -869,7 +878,7 @@ impl Supervisor {
         }
         let key = self.adopt(spec);
         self.start_child(key, out).map_err(|failure| {
-            self.children.remove(&key);
+            drop(self.remove(key));
             failure.into()
         })
     }

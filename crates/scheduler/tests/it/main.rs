@@ -5,6 +5,7 @@
     reason = "tests measure with the real clock, and pause between two looks at what they wait for"
 )]
 
+mod clock;
 mod commands;
 mod contained;
 mod fairness;
@@ -13,6 +14,7 @@ mod idle;
 mod lifecycle;
 mod links;
 mod mailbox;
+mod many;
 mod names;
 mod routing;
 mod stress;
