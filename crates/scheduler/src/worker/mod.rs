@@ -204,6 +204,8 @@ pub(crate) struct Worker {
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// Under which number the last of them waits.
+    chain_seq: Cell<u32>,
     /// Timers are being fired.
     is_between_steps: Cell<bool>,
     /// A buffer for steals.
@@ -260,6 +262,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
+        chain_seq: Cell::new(0),
         is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
     };
@@ -1380,7 +1383,18 @@ impl Worker {
             chain[len] = message.sender();
             self.chain.set(chain);
             self.chain_len.set(len + 1);
+            self.chain_seq.set(message.seq());
         } else {
+            self.chain_len.set(0);
+        }
+    }
+
+    /// An answer goes out. If it is to the request that the step took last, nobody waits for this process any
+    /// more on that request's behalf: neither its asker nor, through that one, the askers before.
+    #[inline]
+    pub(crate) fn note_answer(&self, to: ReplyTo) {
+        let len = self.chain_len.get();
+        if len != 0 && self.chain_seq.get() == to.seq && self.chain.get()[len - 1] == Some(to.pid) {
             self.chain_len.set(0);
         }
     }

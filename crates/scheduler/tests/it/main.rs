@@ -5,6 +5,7 @@
     reason = "tests measure with the real clock, and pause between two looks at what they wait for"
 )]
 
+mod circles;
 mod clock;
 mod commands;
 mod contained;
