@@ -69,9 +69,9 @@ pub(crate) struct CommandRequest {
 pub(crate) struct Pending {
     pub(crate) seq: u32,
     pub(crate) tag: Tag,
-    /// A ticker: an answer does not end it.
-    pub(crate) repeats: bool,
-    /// A timer to take away when the yield ends.
+    /// A ticker's period in nanoseconds: an answer does not end it. 0: one does.
+    pub(crate) period: u64,
+    /// A timer to take away when the yield ends; a ticker's is the last one armed.
     pub(crate) timer: Option<TimerKey>,
 }
 

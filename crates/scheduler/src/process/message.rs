@@ -210,7 +210,7 @@ impl Message {
     /// Answers a request. The first answer counts; to a message that is none, or answered already, or
     /// whose asker has gone or given up, it does nothing. `true`: the answer was sent.
     pub fn reply(&mut self, answer: Payload) -> bool {
-        self.take_reply().is_some_and(|to| route::complete(to, Ok(answer)))
+        self.take_reply().is_some_and(|to| route::answer(to, Ok(answer)))
     }
 
     /// Takes the right to answer. `None`: nobody waits. (Who answers later keeps the message.)
@@ -248,7 +248,7 @@ impl Message {
     fn drop_slowly(&mut self) {
         self.release();
         if let Some(to) = self.take_reply() {
-            route::complete(to, Err(YieldError::NoReply));
+            route::answer(to, Err(YieldError::NoReply));
         }
         if self.ext != 0 {
             let ext = std::mem::take(&mut self.ext);

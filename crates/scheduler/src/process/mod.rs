@@ -27,6 +27,7 @@ pub(crate) mod event_queue;
 #[cfg(not(loom))]
 pub(crate) mod message;
 pub(crate) mod payload;
+pub(crate) mod pending;
 pub(crate) mod pid;
 pub(crate) mod slot;
 #[cfg(not(loom))]
@@ -182,7 +183,44 @@ pub struct ProcessError(Arc<Failure>);
 
 struct Failure {
     text: Box<str>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Contained: whoever holds the last clone (a monitor, a supervisor) is not the one whose error it was.
+    source: Option<Contained<Box<dyn std::error::Error + Send + Sync>>>,
+}
+
+/// A value of the user's that may be dropped where its panic would be somebody else's: its drop is contained.
+pub(crate) struct Contained<T>(Option<T>);
+
+impl<T> Contained<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// The value; from here on its drop is the caller's affair.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("only this and the drop take it")
+    }
+}
+
+impl<T> std::ops::Deref for Contained<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is taken at its end only")
+    }
+}
+
+impl<T> std::ops::DerefMut for Contained<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is taken at its end only")
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            let _ = contain(|| drop(value));
+        }
+    }
 }
 
 impl ProcessError {
@@ -206,7 +244,7 @@ impl ProcessError {
     /// The error it came from.
     #[must_use]
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.0.source.as_deref()
+        self.0.source.as_ref().map(|source| &***source)
     }
 }
 
@@ -224,7 +262,9 @@ impl fmt::Debug for ProcessError {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProcessError {
     fn from(error: E) -> Self {
-        Self(Arc::new(Failure { text: error.to_string().into(), source: Some(Box::new(error)) }))
+        let error = Contained::new(error);
+        let text = error.to_string().into();
+        Self(Arc::new(Failure { text, source: Some(Contained::new(Box::new(error.into_inner()))) }))
     }
 }
 

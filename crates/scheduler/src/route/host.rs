@@ -36,8 +36,47 @@ const HOSTS_MAX: usize = 4096;
 pub const WORKERS_MAX: usize = 1024;
 
 static HUBS: [AtomicPtr<Hub>; HOSTS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; HOSTS_MAX];
-/// Hubs whose schedulers have ended, by the number of their workers; and how many hubs there are.
-static FREE_HUBS: fixed::Mutex<(Vec<&'static Hub>, usize)> = fixed::Mutex::new((Vec::new(), 0));
+static TABLE: fixed::Mutex<HubTable> = fixed::Mutex::new(HubTable::new(HOSTS_MAX));
+
+/// The hubs of a program. Each has a number, which at most one scheduler uses at a time.
+struct HubTable {
+    /// Hubs whose schedulers have ended.
+    free: Vec<&'static Hub>,
+    /// Hubs with another count of workers that had a number before its present hub. Their number is free when
+    /// that one is.
+    spare: Vec<&'static Hub>,
+    /// Numbers given out so far.
+    numbers: usize,
+    max: usize,
+}
+
+impl HubTable {
+    const fn new(max: usize) -> Self {
+        Self { free: Vec::new(), spare: Vec::new(), numbers: 0, max }
+    }
+
+    /// A hub with that many workers, used before or new (`true`). `None`: every number is in use.
+    ///
+    /// A number may serve schedulers of every size, one after the other, and keeps the hub of each: memory is
+    /// bounded by the greatest number of schedulers alive at a time, for each count of workers.
+    fn take(&mut self, workers: usize) -> Option<(&'static Hub, bool)> {
+        let fits = |hub: &&Hub| hub.workers.len() == workers;
+        if let Some(place) = self.free.iter().position(|hub| fits(&hub)) {
+            return Some((self.free.swap_remove(place), false));
+        }
+        if self.numbers < self.max {
+            self.numbers += 1;
+            return Some((Hub::leak((self.numbers - 1) as u16, workers), true));
+        }
+        let free: HashSet<u16> = self.free.iter().map(|hub| hub.id).collect();
+        let spare = self.spare.iter().position(|hub| fits(&hub) && free.contains(&hub.id));
+        let hub = spare.map(|place| self.spare.swap_remove(place));
+        let number = hub.or(self.free.last().copied())?.id;
+        let place = self.free.iter().position(|hub| hub.id == number).expect("its number is free");
+        self.spare.push(self.free.swap_remove(place));
+        Some(hub.map_or_else(|| (Hub::leak(number, workers), true), |hub| (hub, false)))
+    }
+}
 
 /// Where the life of a host stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +92,8 @@ pub(crate) enum Phase {
 }
 
 /// What workers and outside threads of a host share. It is never freed but used again by a later host
-/// with as many workers, so that a thread that was preempted in the middle of a wake finds it.
+/// with as many workers, so that a thread that was preempted in the middle of a wake finds it: a wake for
+/// nobody, whether its number has gone to another hub by then or not.
 pub(crate) struct Hub {
     pub(crate) id: u16,
     pub(crate) workers: Box<[WorkerShared]>,
@@ -99,39 +139,37 @@ pub(crate) fn shares_names(id: u16, names: &Names) -> bool {
 impl Hub {
     /// A hub with that many workers, used or new.
     fn take(workers: usize, names: &Names) -> Result<&'static Hub, StartError> {
-        let mut free = FREE_HUBS.lock();
-        if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
-            let hub = free.0.swap_remove(place);
+        let mut table = TABLE.lock();
+        let (hub, is_new) = table.take(workers).ok_or(StartError::TooManyHosts(HOSTS_MAX))?;
+        hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
+        if !is_new {
             hub.outside_births.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
             hub.workers.iter().chain(hub.spares()).for_each(WorkerShared::reset);
-            hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
-            // Release: pairs with the Acquire in `phase`.
-            hub.phase.store(Phase::Open as u32, Release);
-            return Ok(hub);
         }
-        if free.1 == HOSTS_MAX {
-            return Err(StartError::TooManyHosts(HOSTS_MAX));
-        }
-        let id = free.1;
-        free.1 += 1;
-        let hub = Box::leak(Box::new(Hub {
-            id: id as u16,
+        // Release: pairs with the Acquire in `phase`.
+        hub.phase.store(Phase::Open as u32, Release);
+        // Release: pairs with the Acquire in `hub`. Who still has another hub of this number is late with a wake
+        // for a scheduler that has ended.
+        HUBS[hub.id as usize].store(std::ptr::from_ref(hub).cast_mut(), Release);
+        Ok(hub)
+    }
+
+    fn leak(id: u16, workers: usize) -> &'static Hub {
+        Box::leak(Box::new(Hub {
+            id,
             workers: (0..workers).map(|index| WorkerShared::new(index as u16)).collect(),
             spares: (0..SPARES_MAX).map(|_| AtomicPtr::default()).collect(),
             in_use: AtomicUsize::new(workers),
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
-            phase: AtomicU32::new(Phase::Open as u32),
+            phase: AtomicU32::new(Phase::Gone as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
             over_budget_outside: AtomicU64::new(0),
-            names: AtomicUsize::new(std::ptr::from_ref(names).addr()),
-        }));
-        // Release: pairs with the Acquire in `hub`.
-        HUBS[id].store(hub, Release);
-        Ok(hub)
+            names: AtomicUsize::new(0),
+        }))
     }
 
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
@@ -139,7 +177,7 @@ impl Hub {
         for worker in &self.workers {
             worker.timers.clear();
         }
-        FREE_HUBS.lock().0.push(self);
+        TABLE.lock().free.push(self);
     }
 
     #[inline]
@@ -305,17 +343,6 @@ impl Hub {
                 true
             }
             None => false,
-        }
-    }
-
-    /// Arms a repeating timer again, from any worker: its own may sleep for too long by now, or its step go
-    /// unwatched.
-    pub(crate) fn arm_again(&self, key: TimerKey, due: u64, action: TimerAction) {
-        self.workers[key.worker as usize].timers.arm_again(key, due, action);
-        if self.idle.choose_exactly(key.worker) {
-            self.workers[key.worker as usize].parker.unpark();
-        } else {
-            self.watch.ensure_awake();
         }
     }
 
@@ -1053,5 +1080,45 @@ impl Runtime {
             .into_iter()
             .map(|(name, host, call)| (name.clone(), shutdown::shutdown(&host.engine, call)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_serves_schedulers_of_every_size_one_after_the_other() {
+        let mut table = HubTable::new(2);
+        let mut made = 0;
+        let mut take = |table: &mut HubTable, workers: usize| {
+            table.take(workers).map(|(hub, is_new)| {
+                made += usize::from(is_new);
+                assert_eq!(hub.workers.len(), workers);
+                (hub, made)
+            })
+        };
+        let (one, _) = take(&mut table, 1).unwrap();
+        let (two, _) = take(&mut table, 2).unwrap();
+        assert!(take(&mut table, 1).is_none() && take(&mut table, 3).is_none(), "both numbers are in use");
+        table.free.push(two);
+        let (three, made) = take(&mut table, 3).unwrap();
+        assert_eq!((three.id, made), (two.id, 3));
+        assert!(take(&mut table, 2).is_none(), "its number is in use, though not by the hub that has two");
+        table.free.push(three);
+        // Whatever comes round again is there already.
+        for _ in 0..10 {
+            let (again, made) = take(&mut table, 2).unwrap();
+            assert!(std::ptr::eq(again, two) && made == 3);
+            table.free.push(again);
+            let (again, made) = take(&mut table, 3).unwrap();
+            assert!(std::ptr::eq(again, three) && made == 3);
+            table.free.push(again);
+        }
+        table.free.push(one);
+        let (first, _) = take(&mut table, 5).unwrap();
+        let (second, _) = take(&mut table, 6).unwrap();
+        assert_ne!(first.id, second.id);
+        assert!(take(&mut table, 1).is_none());
     }
 }

@@ -253,6 +253,22 @@ pub(crate) fn kill_reason(number: u32, first: u32) -> ExitReason {
     reason.unwrap_or(ExitReason::Shutdown)
 }
 
+/// Has it ended, or will it before long: killed, or asked to end within a time? (`true` too for who never was.)
+pub(crate) fn is_leaving(pid: Pid) -> bool {
+    let pid = pid.local();
+    let Some(slot) = memory::find_slot(pid.slot()) else {
+        return true;
+    };
+    let word = slot.word();
+    // `first` is read after the word: of the same life or a later one.
+    if word.is_free() || word.is_killed() || slot.first() != pid.generation() {
+        return true;
+    }
+    let mut is_asked = false;
+    with_known(pid, |watched| is_asked = watched.is_stopping || watched.deadline.is_some());
+    is_asked
+}
+
 /// Asks a process to end, and ends it at the deadline if it has not ended by then.
 ///
 /// `false`: it has ended already.

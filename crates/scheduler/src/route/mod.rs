@@ -76,6 +76,16 @@ pub(crate) fn complete(to: ReplyTo, result: Result<Payload, YieldError>) -> bool
     send_system(to.pid, Message::new(payload, None, Topic::DEFAULT, kind).with_seq(to.seq))
 }
 
+/// As [`complete`], by who was asked: the asker waits no longer, so whoever the step asks next closes no circle
+/// with it.
+#[inline]
+pub(crate) fn answer(to: ReplyTo, result: Result<Payload, YieldError>) -> bool {
+    if let Some(worker) = crate::worker::current() {
+        worker.note_answer(to);
+    }
+    complete(to, result)
+}
+
 /// Sends an event of the system's own: past budgets and overflow. `false`: the process has ended.
 pub(crate) fn send_system(to: LocalPid, message: Message) -> bool {
     let number = to.slot();

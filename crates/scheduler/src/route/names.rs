@@ -24,9 +24,11 @@ use crate::memory::InMemory;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
 use crate::process::message::{self, KIND, KIND_MESSAGE, Message};
 use crate::process::slot::{Bind, Gate, Refused};
+use crate::process::table::ReplyTo;
 use crate::process::{ExitReason, SendError};
+use crate::route::links;
 use crate::sync::{Mutex, Relaxed};
-use crate::{LocalPid, Pid, memory, route};
+use crate::{LocalPid, Payload, Pid, memory, route};
 
 /// Why a name was not given, or nobody was reached by it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -178,12 +180,23 @@ enum Owner {
 struct Entry {
     owner: Owner,
     supervised: Option<Supervised>,
+    /// Where the name stands in the list of its owner.
+    place: usize,
+    /// Yields that complete when this owner lets go of the name; see [`Names::await_release`].
+    waiting: Vec<ReplyTo>,
 }
 
 #[derive(Default)]
 struct Tables {
     by_name: HashMap<String, Entry>,
     by_pid: HashMap<LocalPid, Vec<String>>,
+}
+
+/// Says to who waits for a name that its owner has let go of it. Outside of the lock.
+fn tell_waiting(waiting: Vec<ReplyTo>) {
+    for to in waiting {
+        route::complete(to, Ok(Payload::empty()));
+    }
 }
 
 /// The names of a runtime.
@@ -230,8 +243,35 @@ impl Names {
         // Under the lock that the end of the process takes: it finds the name, or we find it ended.
         let slot = memory::find_slot(pid.local().slot()).ok_or(NameError::NoProcess(pid))?;
         slot.watch(Bind::Life(pid.local().generation())).map_err(|_| NameError::NoProcess(pid))?;
-        tables.insert(name, pid, None);
+        let _nobody_waits_for_a_free_name = tables.insert(name, pid, None);
         Ok(())
+    }
+
+    /// Who has the name is on its way out (killed, or asked to end within a time), or its supervisor is: then
+    /// `open` opens a yield that completes when the name changes hands, and the answer is `true`. Nobody has it:
+    /// the same, at once. `false`: its owner is alive and well.
+    pub(crate) fn await_release(&self, name: &str, open: impl FnOnce() -> ReplyTo) -> bool {
+        let whose = |entry: &Entry| match entry.owner {
+            Owner::Alive { pid, .. } => (pid, entry.supervised.map(|supervised| supervised.by)),
+            Owner::Held { by, .. } => (by, None),
+        };
+        let found = self.tables.lock().by_name.get(name).map(whose);
+        if let Some((owner, by)) = found
+            && !links::is_leaving(owner)
+            && !by.is_some_and(links::is_leaving)
+        {
+            return false;
+        }
+        let to = open();
+        match self.tables.lock().by_name.get_mut(name) {
+            Some(entry) if found.is_some_and(|(owner, _)| whose(entry).0 == owner) => {
+                entry.waiting.push(to);
+                return true;
+            }
+            _ => {}
+        }
+        tell_waiting(vec![to]);
+        true
     }
 
     /// Gives a name to a process that is being made. `publish` gets what waited for the name: it makes the
@@ -253,11 +293,13 @@ impl Names {
             Some(&Owner::Held { by, .. }) => return Err(by),
             None => 0,
         };
-        tables.insert(name, pid, supervised);
+        let waiting = tables.insert(name, pid, supervised);
         publish(held);
         memory::slot(pid.local().slot())
             .watch(Bind::Life(pid.local().generation()))
             .expect("it was published just now and nobody can run it yet");
+        drop(tables);
+        tell_waiting(waiting);
         Ok(())
     }
 
@@ -289,7 +331,7 @@ impl Names {
             }
             Default::default()
         };
-        let mut dropped = Vec::new();
+        let (mut dropped, mut waiting) = (Vec::new(), Vec::new());
         {
             let mut tables = self.tables.lock();
             for name in tables.by_pid.remove(&pid.local()).unwrap_or_default() {
@@ -301,6 +343,7 @@ impl Names {
                     Owner::Alive { early, .. } => std::mem::take(early),
                     Owner::Held { .. } => continue,
                 };
+                waiting.append(&mut entry.waiting);
                 match is_held(entry) {
                     None => {
                         tables.by_name.remove(&name);
@@ -315,6 +358,7 @@ impl Names {
                 }
             }
         }
+        tell_waiting(waiting);
         for list in dropped.into_iter().chain([messages.first, others.first]) {
             drop_list(list);
         }
@@ -323,16 +367,18 @@ impl Names {
     /// There will be no successor: the name that `by` holds is free, what waited is dropped and counted.
     /// Gives the number dropped.
     pub(crate) fn give_up(&self, name: &str, by: Pid) -> usize {
-        let held = {
+        let (held, waiting) = {
             let mut tables = self.tables.lock();
-            match tables.by_name.get(name).map(|entry| &entry.owner) {
-                Some(&Owner::Held { by: holder, held }) if holder == by => {
+            match tables.by_name.get_mut(name) {
+                Some(Entry { owner: Owner::Held { by: holder, held }, waiting, .. }) if *holder == by => {
+                    let let_go = (std::mem::take(held), std::mem::take(waiting));
                     tables.by_name.remove(name);
-                    held
+                    let_go
                 }
                 _ => return 0,
             }
         };
+        tell_waiting(waiting);
         held.drop_all()
     }
 
@@ -349,20 +395,17 @@ impl Names {
     }
 
     pub(crate) fn unregister(&self, name: &str) -> bool {
-        let early = {
+        let (early, waiting) = {
             let mut tables = self.tables.lock();
-            let Some(&Entry { owner: Owner::Alive { pid, early }, .. }) = tables.by_name.get(name) else {
+            let Some(&Entry { owner: Owner::Alive { pid, early }, place, .. }) = tables.by_name.get(name)
+            else {
                 return false;
             };
-            tables.by_name.remove(name);
-            if let Some(names) = tables.by_pid.get_mut(&pid.local()) {
-                names.retain(|known| known != name);
-                if names.is_empty() {
-                    tables.by_pid.remove(&pid.local());
-                }
-            }
-            early
+            let waiting = tables.by_name.remove(name).map(|entry| entry.waiting).unwrap_or_default();
+            tables.forget_place(pid.local(), place);
+            (early, waiting)
         };
+        tell_waiting(waiting);
         early.drop_all();
         true
     }
@@ -428,9 +471,28 @@ impl Drop for Names {
 }
 
 impl Tables {
-    fn insert(&mut self, name: &str, pid: Pid, supervised: Option<Supervised>) {
+    /// Gives who waited for the one that held the name before.
+    #[must_use]
+    fn insert(&mut self, name: &str, pid: Pid, supervised: Option<Supervised>) -> Vec<ReplyTo> {
         let owner = Owner::Alive { pid, early: Held::default() };
-        self.by_name.insert(name.to_owned(), Entry { owner, supervised });
-        self.by_pid.entry(pid.local()).or_default().push(name.to_owned());
+        let names = self.by_pid.entry(pid.local()).or_default();
+        let entry = Entry { owner, supervised, place: names.len(), waiting: Vec::new() };
+        names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), entry).map(|before| before.waiting).unwrap_or_default()
+    }
+
+    /// The name at that place of its owner's list is free. A step or two, however many names the owner has.
+    fn forget_place(&mut self, owner: LocalPid, place: usize) {
+        let Some(names) = self.by_pid.get_mut(&owner) else {
+            return;
+        };
+        names.swap_remove(place);
+        match names.get(place) {
+            Some(moved) => self.by_name.get_mut(moved).expect("who has a name is listed").place = place,
+            None if names.is_empty() => {
+                self.by_pid.remove(&owner);
+            }
+            None => {}
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! A [`Supervisor`] monitors its children. A child that ends is started again if its [`Restart`] rule says
 //! so, after a wait that its [`RestartPolicy`] gives. Each child has an attempt count of its own, so one that
 //! cannot live costs its siblings nothing. A failed `init`, a panic in the factory and a refused spawn are
-//! failed attempts like a crash.
+//! failed attempts like a crash; so is a name that is taken, unless its owner is on its way out: then the
+//! child is started when that one has ended ([`SupervisorEvent::WaitsForName`]).
 //!
 //! | child | ends | then |
 //! | --- | --- | --- |
@@ -73,7 +74,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::clock::Sleep;
 use crate::process::message::{Cancel, Event, ExitBy, Message};
-use crate::process::{Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
+use crate::process::{Contained, Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
 use crate::route::names::{Hold, Names};
 use crate::{
     Actor, AskError, Context, Events, ExitReason, FnActor, InitContext, LocalPid, Payload, Pid, Scheduler,
@@ -212,10 +213,13 @@ type StartFn = Box<dyn FnMut(&mut StepOutput<'_>, SpawnOptions) -> Result<Pid, S
 type OptionsFn = Box<dyn FnMut() -> SpawnOptions + Send>;
 
 /// A child: how it is made, and what becomes of it when it ends.
+///
+/// What its closures captured is dropped wherever the supervisor lets go of it: a panic in such a drop is
+/// contained.
 pub struct ChildSpec {
     id: String,
-    start: StartFn,
-    options: OptionsFn,
+    start: Contained<StartFn>,
+    options: Contained<OptionsFn>,
     name: Option<String>,
     restart: Restart,
     policy: Option<RestartPolicy>,
@@ -245,7 +249,13 @@ impl ChildSpec {
         P: Process,
         F: FnMut() -> P + Send + 'static,
     {
-        Self::with_start(id.into(), Box::new(move |out, options| out.spawn(make(), options)))
+        let start = move |out: &mut StepOutput<'_>, options: SpawnOptions| {
+            // Kept apart: should `make` panic, what the options hold is dropped while that unwinds.
+            let options = Contained::new(options);
+            let made = make();
+            out.spawn(made, options.into_inner())
+        };
+        Self::with_start(id.into(), Box::new(start))
     }
 
     /// As [`Self::new`], of a typed [`Actor`]: with a name, `Handle::from_pid(scheduler.lookup(name)?)` is the
@@ -282,7 +292,11 @@ impl ChildSpec {
         A: Actor,
         F: FnMut() -> A + Send + 'static,
     {
-        let start = move |out: &mut StepOutput<'_>, options| Ok(out.spawn_actor(make(), options)?.pid());
+        let start = move |out: &mut StepOutput<'_>, options: SpawnOptions| {
+            let options = Contained::new(options);
+            let made = make();
+            Ok(out.spawn_actor(made, options.into_inner())?.pid())
+        };
         Self::with_start(id.into(), Box::new(start))
     }
 
@@ -310,8 +324,8 @@ impl ChildSpec {
     fn with_start(id: String, start: StartFn) -> Self {
         Self {
             id,
-            start,
-            options: Box::new(SpawnOptions::new),
+            start: Contained::new(start),
+            options: Contained::new(Box::new(SpawnOptions::new)),
             name: None,
             restart: Restart::default(),
             policy: None,
@@ -331,7 +345,7 @@ impl ChildSpec {
     /// one.
     #[must_use]
     pub fn options(mut self, options: impl FnMut() -> SpawnOptions + Send + 'static) -> Self {
-        self.options = Box::new(options);
+        self.options = Contained::new(Box::new(options));
         self
     }
 
@@ -430,6 +444,16 @@ pub enum SupervisorEvent {
         pid: Pid,
         /// Why.
         reason: Arc<ExitReason>,
+    },
+    /// The name of a child to be started still belongs to a process on its way out, such as the child of a
+    /// supervisor that was killed. The start waits for that one's end, and counts as no further attempt.
+    WaitsForName {
+        /// Its id.
+        id: String,
+        /// The name.
+        name: String,
+        /// Who still has it: the process, or the supervisor that holds it for a successor.
+        owner: Pid,
     },
     /// A child will be started again.
     RestartsIn {
@@ -592,11 +616,12 @@ type Observer = Box<dyn FnMut(&SupervisorEvent) + Send>;
 pub struct Supervisor {
     policy: RestartPolicy,
     first: Vec<ChildSpec>,
-    observer: Option<Observer>,
+    observer: Option<Contained<Observer>>,
     random: Option<u64>,
     /// By their keys, which are the tags of their waits too.
     children: BTreeMap<u64, Child>,
     by_pid: HashMap<LocalPid, u64>,
+    by_id: HashMap<String, u64>,
     last_key: u64,
     me: Option<Pid>,
     names: Option<Arc<Names>>,
@@ -660,6 +685,7 @@ impl Supervisor {
             random: None,
             children: BTreeMap::new(),
             by_pid: HashMap::new(),
+            by_id: HashMap::new(),
             last_key: 0,
             me: None,
             names: None,
@@ -684,7 +710,7 @@ impl Supervisor {
     /// Hears of all that happens to the children, within the supervisor's step. A panic in it is contained.
     #[must_use]
     pub fn observe(mut self, observer: impl FnMut(&SupervisorEvent) + Send + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.observer = Some(Contained::new(Box::new(observer)));
         self
     }
 
@@ -749,6 +775,7 @@ impl Supervisor {
             restarts: 0,
             stoppers: Vec::new(),
         };
+        self.by_id.insert(child.spec.id.clone(), self.last_key);
         self.children.insert(self.last_key, child);
         self.last_key
     }
@@ -797,6 +824,10 @@ impl Supervisor {
                 // The host ends: no child will ever start again.
                 self.begin_stop(None, None, out);
             }
+            Err(Failure::Spawn(SpawnError::NameTaken { name, owner })) if self.awaits(key, &name, out) => {
+                let id = self.children[&key].spec.id.clone();
+                self.tell(&SupervisorEvent::WaitsForName { id, name, owner });
+            }
             Err(failure) => {
                 let error = ProcessError::from(failure);
                 let why = format!("could not be started: {error}");
@@ -805,6 +836,12 @@ impl Supervisor {
                 self.restart_later(key, why, out);
             }
         }
+    }
+
+    /// Waits for the name, if who has it is on its way out: for the end of a wait, as after a failed attempt.
+    /// `false`: its owner is alive and well, and nobody can say for how long.
+    fn awaits(&self, key: u64, name: &str, out: &mut StepOutput<'_>) -> bool {
+        self.names.as_ref().is_some_and(|names| names.await_release(name, || out.begin_ask(Tag(key), None)))
     }
 
     /// Waits for the next attempt, or gives up.
@@ -844,9 +881,15 @@ impl Supervisor {
         }
     }
 
+    fn remove(&mut self, key: u64) -> Option<Child> {
+        let child = self.children.remove(&key)?;
+        self.by_id.remove(&child.spec.id);
+        Some(child)
+    }
+
     fn forget(&mut self, key: u64) {
         self.free_name(key);
-        let Some(child) = self.children.remove(&key) else {
+        let Some(child) = self.remove(key) else {
             return;
         };
         for mut message in child.stoppers {
@@ -927,7 +970,7 @@ impl Supervisor {
     // ---------------------------------------------------------------- requests
 
     fn key_of(&self, id: &str) -> Option<u64> {
-        self.children.iter().find(|(_, child)| child.spec.id == id).map(|(key, _)| *key)
+        self.by_id.get(id).copied()
     }
 
     fn add(&mut self, spec: ChildSpec, out: &mut StepOutput<'_>) -> Result<Pid, SuperviseError> {
@@ -941,7 +984,7 @@ impl Supervisor {
         }
         let key = self.adopt(spec);
         self.start_child(key, out).map_err(|failure| {
-            self.children.remove(&key);
+            drop(self.remove(key));
             failure.into()
         })
     }
@@ -984,7 +1027,8 @@ impl Supervisor {
         if payload.is::<ListChildren>() {
             message.reply(Payload::new(self.list()));
         }
-        // Anything else is none of its business; a request is answered by its drop.
+        // Anything else is none of its business; a request is answered by its drop. So is a drop that panics.
+        let _ = contain(|| drop(payload));
     }
 }
 

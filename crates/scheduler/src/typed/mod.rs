@@ -320,7 +320,8 @@ impl<M: Send + 'static> Context<'_, M> {
     ) {
         let reply = self.out.begin_ask(tag, timeout);
         let content = Payload::new(message(Reply::new(reply)));
-        let message = message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK);
+        let message = message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK)
+            .with_seq(reply.seq);
         self.out.send_request(to.pid, None, reply, message);
     }
 

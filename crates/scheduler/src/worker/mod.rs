@@ -257,6 +257,8 @@ pub(crate) struct Worker {
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// Under which number the last of them waits.
+    chain_seq: Cell<u32>,
     /// Timers are being fired.
     is_between_steps: Cell<bool>,
     /// A buffer for steals.
@@ -349,6 +351,7 @@ fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
         has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
+        chain_seq: Cell::new(0),
         is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
     };
@@ -1350,6 +1353,10 @@ impl Worker {
             reason = panicked;
         }
         let first = slot.first();
+        if self.engine.checks_births {
+            // Before anybody can find it ended, so that who does finds room for another.
+            self.engine.unadmit_birth();
+        }
         let word = slot.close();
         if has_body {
             self.drop_body(slot, table);
@@ -1371,9 +1378,6 @@ impl Worker {
         } else if !matches!(reason, ExitReason::Normal) {
             // An error may come from a type of the user's.
             let _ = contain(|| drop(reason));
-        }
-        if self.engine.checks_births {
-            self.engine.unadmit_birth();
         }
         if word.generation() < self.engine.config.generation_max {
             self.magazines.free(Class::Slot, number);
@@ -1403,7 +1407,7 @@ impl Worker {
             // SAFETY: made by `Box::into_raw`, taken from the slot by the caller.
             let mut cold = unsafe { Box::from_raw(cold) };
             rest = cold.rest;
-            for pending in cold.pending.drain(..) {
+            for pending in cold.pending.take_all() {
                 self.forget_timer(&pending);
             }
             waiters = std::mem::take(&mut cold.waiters);
@@ -1463,7 +1467,15 @@ impl Worker {
         let word = budget::reset(pid, slot, self.engine.config.generation_max).ok_or(ResetError)?;
         let inbox = slot.inbox.load(Relaxed);
         slot.inbox.store(0, Relaxed);
-        Ok(self.drop_list(inbox) + self.drop_list(word.head()))
+        let dropped = self.drop_list(inbox) + self.drop_list(word.head());
+        // SAFETY: the runner alone touches the cold part, and no other reference into it is alive here.
+        if let Some(cold) = slot.cold.with(|cold| unsafe { (*cold).as_mut() }) {
+            // A tick may have been among them.
+            for pending in cold.pending.repeating() {
+                self.arm_next_tick(pid, pending);
+            }
+        }
+        Ok(dropped)
     }
 
     // ---------------------------------------------------------------- yields, timers, chains
@@ -1521,7 +1533,7 @@ impl Worker {
     pub(crate) fn attach(&self, slot: &Slot, seq: u32, key: crate::command::TimerKey) {
         // SAFETY: the runner's worker; no other reference into the cold part is alive here.
         let cold = unsafe { cold_of(slot) };
-        match cold.pending.iter_mut().find(|pending| pending.seq == seq) {
+        match cold.pending.get_mut(seq) {
             Some(pending) => pending.timer = Some(key),
             None => {
                 self.hub.workers[key.worker as usize].timers.cancel(key);
@@ -1530,12 +1542,31 @@ impl Worker {
     }
 
     /// The yield of a ticker: an answer does not end it.
-    pub(crate) fn make_repeating(&self, slot: &Slot, seq: u32) {
+    pub(crate) fn make_repeating(&self, slot: &Slot, to: ReplyTo, period: u64) {
         // SAFETY: as in `attach`.
         let cold = unsafe { cold_of(slot) };
-        if let Some(pending) = cold.pending.iter_mut().find(|pending| pending.seq == seq) {
-            pending.repeats = true;
+        cold.ticking = Some(to.pid);
+        if let Some(pending) = cold.pending.get_mut(to.seq) {
+            pending.period = period;
         }
+    }
+
+    /// A tick was delivered to the process that this worker runs, or dropped by it: the next one is due at
+    /// the next whole period. So at most one is on its way, however long the process takes.
+    pub(crate) fn arm_next_tick(&self, pid: LocalPid, pending: &mut Pending) {
+        let Some(last) = pending.timer else {
+            return;
+        };
+        // It has fired, but for a tick that a reset of the queue missed: never two at a time.
+        self.forget_timer(pending);
+        let now = clock::now_nanos();
+        let due = if now < last.due {
+            last.due
+        } else {
+            let periods = (now - last.due) / pending.period + 1;
+            last.due.saturating_add(pending.period.saturating_mul(periods))
+        };
+        pending.timer = Some(self.arm(due, TimerAction::Complete(ReplyTo { pid, seq: pending.seq })));
     }
 
     pub(crate) fn forget_timer(&self, pending: &Pending) {
@@ -1558,7 +1589,6 @@ impl Worker {
                 TimerAction::TimeOut(to) => {
                     route::complete(to, Err(YieldError::TimedOut));
                 }
-                TimerAction::Tick(to, period) => crate::command::clock::tick(self.hub, key, to, period, now),
                 TimerAction::Wake(waker) => {
                     // Another runtime's waker may panic.
                     let _ = contain(|| waker.wake());
@@ -1589,7 +1619,18 @@ impl Worker {
             chain[len] = message.sender();
             self.chain.set(chain);
             self.chain_len.set(len + 1);
+            self.chain_seq.set(message.seq());
         } else {
+            self.chain_len.set(0);
+        }
+    }
+
+    /// An answer goes out. If it is to the request that the step took last, nobody waits for this process any
+    /// more on that request's behalf: neither its asker nor, through that one, the askers before.
+    #[inline]
+    pub(crate) fn note_answer(&self, to: ReplyTo) {
+        let len = self.chain_len.get();
+        if len != 0 && self.chain_seq.get() == to.seq && self.chain.get()[len - 1] == Some(to.pid) {
             self.chain_len.set(0);
         }
     }

@@ -6,7 +6,10 @@
 )]
 
 mod channel;
+mod circles;
+mod clock;
 mod commands;
+mod contained;
 mod fairness;
 mod field_cases;
 mod idle;
@@ -14,6 +17,7 @@ mod lend;
 mod lifecycle;
 mod links;
 mod mailbox;
+mod many;
 mod names;
 mod routing;
 mod shutdown;

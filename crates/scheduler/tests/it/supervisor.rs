@@ -289,7 +289,7 @@ fn budgets_are_per_child_and_a_hopeless_one_leaves_nothing() {
 fn children_are_added_listed_and_stopped_by_request() {
     let family = family(Supervisor::new());
     let (scheduler, handle) = (&family.scheduler, family.handle);
-    assert_eq!(family.states(), []);
+    assert!(family.states().is_empty());
     let spec = |id: &str| ChildSpec::new(id, Child::new).name(id.to_owned());
     let a = handle.add(scheduler, spec("a"), LIMIT).unwrap();
     let b = handle.add(scheduler, spec("b"), LIMIT).unwrap();
@@ -623,4 +623,94 @@ fn a_child_given_up_is_listed_till_it_is_stopped_or_replaced() {
     let failed = family.add(&scheduler, spec(), LIMIT);
     assert!(matches!(failed, Err(SuperviseError::Factory(_))), "{failed:?}");
     assert!(states().is_empty(), "a new child that cannot be made is not supervised");
+}
+
+/// Takes its time over its end, till the test lets it go.
+struct Lingers(Receiver<()>);
+
+impl Process for Lingers {
+    fn step(
+        &mut self,
+        events: &mut evener_scheduler::Events<'_>,
+        _: &mut StepOutput<'_>,
+    ) -> Result<(), ProcessError> {
+        events.for_each(drop);
+        Ok(())
+    }
+    fn close(&mut self) {
+        let _ = self.0.recv_timeout(LIMIT);
+    }
+}
+
+#[test]
+fn the_successor_of_a_killed_supervisor_waits_for_the_names_of_its_children() {
+    let scheduler = scheduler(2);
+    let (go, goes) = channel();
+    // The first incarnation lingers; its successors have nobody to wait for.
+    let first = std::sync::Arc::new(std::sync::Mutex::new(Some(goes)));
+    let (observe, inner_events) = channel();
+    let make_inner = move || {
+        let (first, observe) = (std::sync::Arc::clone(&first), observe.clone());
+        let make = move || Lingers(first.lock().unwrap().take().unwrap_or_else(|| channel().1));
+        Supervisor::new()
+            .policy(at_once().max_attempts(0))
+            .observe(move |event: &SupervisorEvent| drop(observe.send(event.clone())))
+            .child(ChildSpec::new("slow", make).name("slow").restart(Restart::Permanent))
+    };
+    let outer = ChildSpec::new("inner", make_inner).restart(Restart::Permanent);
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(outer));
+    let (_, inner) = family.started();
+    let SupervisorEvent::Started { pid: old, .. } = recv(&inner_events) else { panic!("not begun") };
+    family.scheduler.kill(inner, "test").unwrap();
+    // Without one attempt to spare: the wait counts as none.
+    match recv(&inner_events) {
+        SupervisorEvent::WaitsForName { id, name, owner } => {
+            assert_eq!((&*id, &*name, owner), ("slow", "slow", old));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(family.scheduler.lookup("slow"), Some(old));
+    go.send(()).unwrap();
+    let SupervisorEvent::Started { pid: new, .. } = recv(&inner_events) else { panic!("not begun") };
+    assert_eq!(family.scheduler.lookup("slow"), Some(new));
+    assert_eq!(family.handle.children(&family.scheduler, LIMIT).unwrap()[0].restarts, 1);
+}
+
+#[test]
+fn a_name_whose_owner_is_well_counts_as_a_failed_attempt() {
+    let scheduler = scheduler(2);
+    let owner = scheduler.spawn(Child::new(), SpawnOptions::new().name("taken")).unwrap();
+    let child = ChildSpec::new("late", Child::new).name("taken").on_give_up(GiveUp::Leave);
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(child));
+    let failures = std::cell::Cell::new(0);
+    let attempts = family.wait(|event| match event {
+        SupervisorEvent::StartFailed { .. } => {
+            failures.set(failures.get() + 1);
+            None
+        }
+        SupervisorEvent::WaitsForName { .. } => panic!("its owner is alive and well"),
+        SupervisorEvent::GaveUp { attempts, .. } => Some(attempts),
+        _ => None,
+    });
+    assert_eq!((failures.get(), attempts), (4, 3));
+    assert_eq!(family.scheduler.lookup("taken"), Some(owner));
+}
+
+#[test]
+fn a_child_that_waits_for_a_name_can_be_stopped() {
+    let scheduler = scheduler(2);
+    let (go, goes) = channel();
+    let owner = scheduler.spawn_wait(Lingers(goes), SpawnOptions::new().name("slow")).unwrap();
+    scheduler.kill(owner, "test").unwrap();
+    let child = ChildSpec::new("late", Child::new).name("slow");
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(child));
+    family.wait(|event| matches!(event, SupervisorEvent::WaitsForName { .. }).then_some(()));
+    assert_eq!(family.states(), [("late".to_owned(), ChildState::Waiting)]);
+    family.handle.stop_child(&family.scheduler, "late", LIMIT).unwrap();
+    go.send(()).unwrap();
+    until("the name is free", || family.scheduler.lookup("slow").is_none());
+    assert!(family.states().is_empty());
+    // Its place may be taken at once by another.
+    let again = ChildSpec::new("late", Child::new).name("slow");
+    family.handle.add(&family.scheduler, again, LIMIT).unwrap();
 }
