@@ -22,10 +22,11 @@ fn sum(report: &Report) -> usize {
     report.finished + report.ended_by_force + report.still_running.len() + report.not_reached
 }
 
-/// Five who would end if only they were asked, and one worker, which a long step has.
+/// Five who would end if only they were asked, and one worker, which a long step has, and nobody to stand in
+/// for it.
 #[test]
 fn who_waits_for_a_worker_is_in_the_report() {
-    let s = scheduler(1);
+    let s = evener_scheduler::Scheduler::builder().workers(1).spares(0).start().unwrap();
     let (begun_tx, begun) = channel();
     let (go, go_rx) = channel::<()>();
     let mut idle: Vec<_> = (0..5).map(|_| s.spawn_fn((), |(), (): (), _| {}).unwrap()).collect();
