@@ -48,6 +48,8 @@
 //! | `route/` | who hears whom: relay, names, monitors and links, supervisors, hosts |
 //! | `queues/` | where ready ones wait |
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
+//! | `poller/` | readiness of sockets, learned by the workers themselves |
+//! | `net/` | sockets |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
@@ -70,6 +72,10 @@ mod process;
 mod clock;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+pub mod net;
+#[cfg(not(loom))]
+mod poller;
 #[cfg(not(loom))]
 mod route;
 #[cfg(not(loom))]
@@ -111,6 +117,7 @@ pub mod commands {
 #[cfg(not(loom))]
 mod api {
     pub use crate::command::{Completer, Handler, HandlerContext};
+    pub use crate::poller::PollerStats;
     pub use crate::process::budget::{Budget, QueueLimitExceeded, Terminal, TopicUse};
     pub use crate::process::message::{Cancel, Event, Exit, ExitBy, Message};
     pub use crate::process::{Events, InitContext, ResetError, SpawnError, SpawnOptions, StepOutput};

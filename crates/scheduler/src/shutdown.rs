@@ -214,6 +214,7 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
     let hub = engine.hub;
     if hub.live() == 0 {
         hub.advance(Phase::Gone);
+        hub.poller.orphan_all();
         hub.wake_all();
         // A worker that parks just now looks at the phase after entering the list.
         engine.threads.note_change();

@@ -40,6 +40,8 @@ pub(crate) struct Counters {
     pub(crate) late_completions: AtomicU64,
     pub(crate) timers_fired: AtomicU64,
     pub(crate) retired: AtomicU64,
+    pub(crate) polls: AtomicU64,
+    pub(crate) poll_events: AtomicU64,
     step_times: [AtomicU64; BUCKETS],
     lateness: [AtomicU64; BUCKETS],
 }
@@ -60,6 +62,8 @@ impl Counters {
             late_completions: AtomicU64::new(0),
             timers_fired: AtomicU64::new(0),
             retired: AtomicU64::new(0),
+            polls: AtomicU64::new(0),
+            poll_events: AtomicU64::new(0),
             step_times: std::array::from_fn(|_| AtomicU64::new(0)),
             lateness: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -72,7 +76,7 @@ impl Counters {
         }
     }
 
-    fn all(&self) -> [&AtomicU64; 13] {
+    fn all(&self) -> [&AtomicU64; 15] {
         [
             &self.turns,
             &self.spawned,
@@ -87,6 +91,8 @@ impl Counters {
             &self.late_completions,
             &self.timers_fired,
             &self.retired,
+            &self.polls,
+            &self.poll_events,
         ]
     }
 
@@ -95,6 +101,11 @@ impl Counters {
     pub(crate) fn bump(counter: &AtomicU64) {
         // Release: a reader that sees an end or a birth counted sees what came before it (`Hub::live`).
         counter.store(counter.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Adds so many, by the only writer.
+    pub(crate) fn add(counter: &AtomicU64, more: u64) {
+        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
     /// Counts a turn, by the runner. It never comes back to 0 or 1, which mean that the first turn is to
@@ -190,6 +201,10 @@ pub struct WorkerStats {
     pub timers_fired: u64,
     /// Slots whose generations were used up.
     pub retired_slots: u64,
+    /// Times it asked the poller for events, with or without waiting.
+    pub polls: u64,
+    /// Events that it got there.
+    pub poll_events: u64,
     /// In its run-next place and deque now.
     pub queued_young: usize,
     /// In its FIFO now.
@@ -242,6 +257,8 @@ pub struct Stats {
     pub timer_lateness: Histogram,
     /// Threads for blocking closures, and closures that wait for one.
     pub blocking: (usize, usize),
+    /// The poller.
+    pub poller: crate::poller::PollerStats,
 }
 
 impl Stats {
@@ -269,6 +286,8 @@ impl Stats {
                 late_completions: of(&counters.late_completions),
                 timers_fired: of(&counters.timers_fired),
                 retired_slots: of(&counters.retired),
+                polls: of(&counters.polls),
+                poll_events: of(&counters.poll_events),
                 queued_young,
                 queued_old,
                 queued_inject,
@@ -294,6 +313,7 @@ impl Stats {
             step_times,
             timer_lateness,
             blocking: engine.blocking.sizes(),
+            poller: hub.poller.stats(),
         }
     }
 
@@ -314,6 +334,8 @@ impl Stats {
             late_completions: sum.late_completions + worker.late_completions,
             timers_fired: sum.timers_fired + worker.timers_fired,
             retired_slots: sum.retired_slots + worker.retired_slots,
+            polls: sum.polls + worker.polls,
+            poll_events: sum.poll_events + worker.poll_events,
             queued_young: sum.queued_young + worker.queued_young,
             queued_old: sum.queued_old + worker.queued_old,
             queued_inject: sum.queued_inject + worker.queued_inject,
@@ -336,6 +358,10 @@ pub struct Registrations {
     pub timers: usize,
     /// Mailboxes with an account of budgets.
     pub accounts: usize,
+    /// Sockets registered with the poller.
+    pub descriptors: usize,
+    /// Entries in the lists of those who wait for them.
+    pub socket_waiters: usize,
 }
 
 impl Registrations {
@@ -347,6 +373,8 @@ impl Registrations {
             names: engine.names.len(),
             timers: engine.hub.workers.iter().map(|worker| worker.timers.len()).sum(),
             accounts: budget::accounts_of(engine.hub.id),
+            descriptors: engine.hub.poller.stats().descriptors,
+            socket_waiters: engine.hub.poller.waiting(),
         }
     }
 }
@@ -355,7 +383,7 @@ impl std::fmt::Display for Stats {
     /// A table for people: a column for each worker and one for all, then what belongs to no worker.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         type Row = (&'static str, fn(&WorkerStats) -> u64);
-        const ROWS: [Row; 16] = [
+        const ROWS: [Row; 18] = [
             ("turns", |worker| worker.turns),
             ("spawned by steps", |worker| worker.spawned),
             ("ended", |worker| worker.ended),
@@ -368,6 +396,8 @@ impl std::fmt::Display for Stats {
             ("messages dropped", |worker| worker.dropped_messages),
             ("late completions", |worker| worker.late_completions),
             ("timers fired", |worker| worker.timers_fired),
+            ("polls", |worker| worker.polls),
+            ("poll events", |worker| worker.poll_events),
             ("queued: young", |worker| worker.queued_young as u64),
             ("queued: old", |worker| worker.queued_old as u64),
             ("queued: injected", |worker| worker.queued_inject as u64),
@@ -392,6 +422,12 @@ impl std::fmt::Display for Stats {
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;
+        let crate::PollerStats { descriptors, monitor_polls, rings, repairs, accept_pauses } = self.poller;
+        writeln!(
+            f,
+            "poller            {descriptors} descriptors, {rings} rings, {monitor_polls} polls of the monitor, \
+             {repairs} repairs, {accept_pauses} accept pauses"
+        )?;
         for (name, times) in [("step time", &self.step_times), ("timer lateness", &self.timer_lateness)] {
             let below = |part| match times.quantile(part) {
                 Some(time) => format!("{time:?}"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
 use crate::memory::{self, InMemory};
+use crate::poller::{self, Poller};
 use crate::process::message::{KIND_MESSAGE, Message};
 use crate::process::slot::GENERATION_MAX;
 use crate::process::{
@@ -56,6 +57,7 @@ pub(crate) struct Hub {
     pub(crate) global: Global,
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
+    pub(crate) poller: &'static Poller,
     phase: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
@@ -92,6 +94,7 @@ impl Hub {
         if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
             let hub = free.0.swap_remove(place);
             hub.outside_births.store(0, Relaxed);
+            hub.poller.reset();
             for worker in &hub.workers {
                 worker.counters.reset();
                 worker.turn_seen_at.store(0, Relaxed);
@@ -106,12 +109,14 @@ impl Hub {
         }
         let id = free.1;
         free.1 += 1;
+        let poller: &'static Poller = Box::leak(Box::new(Poller::new()));
         let hub = Box::leak(Box::new(Hub {
             id: id as u16,
-            workers: (0..workers).map(|_| WorkerShared::new()).collect(),
+            workers: (0..workers).map(|_| WorkerShared::new(poller)).collect(),
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
+            poller,
             phase: AtomicU32::new(Phase::Open as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
@@ -747,6 +752,12 @@ impl Scheduler {
     #[must_use]
     pub fn registrations(&self) -> crate::stats::Registrations {
         crate::stats::Registrations::of(&self.engine)
+    }
+
+    /// Makes this the scheduler of sockets that are made on this thread from now on till the answer is
+    /// dropped: on a thread that is none of its workers, or for another scheduler than the worker's own.
+    pub fn enter(&self) -> crate::net::Entered {
+        poller::enter(&self.engine)
     }
 
     /// Takes a name away; the process lives on. `true`: there was one.

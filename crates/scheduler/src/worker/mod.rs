@@ -41,10 +41,12 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
+use crate::poller::{self, Poller, Role};
 use crate::process::budget;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round_part};
 use crate::process::message::{self, CHAIN_MAX, Extension, Message};
@@ -96,7 +98,7 @@ pub(crate) struct WorkerShared {
     /// When the monitor first saw the present turn, in nanoseconds of [`crate::clock`].
     pub(crate) turn_seen_at: AtomicU64,
     pub(crate) timers: Timers,
-    pub(crate) parker: Parker,
+    pub(crate) parker: Parker<&'static Poller>,
     pub(crate) counters: Counters,
 }
 
@@ -110,7 +112,7 @@ struct NextLine(
 );
 
 impl WorkerShared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(poller: &'static Poller) -> Self {
         Self {
             inject: Inject::new(),
             next: NextLine(NextPlace::new(), AtomicBool::new(false)),
@@ -119,7 +121,7 @@ impl WorkerShared {
             stuck_at: AtomicU64::new(0),
             turn_seen_at: AtomicU64::new(0),
             timers: Timers::new(),
-            parker: Parker::new(),
+            parker: Parker::with_bell(poller),
             counters: Counters::new(),
         }
     }
@@ -196,6 +198,8 @@ pub(crate) struct Worker {
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
+    /// Whom the last poll wakes.
+    polled: RefCell<Vec<Waker>>,
 }
 
 thread_local! {
@@ -249,6 +253,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
         loot: UnsafeCell::new([0; STEAL_MAX]),
+        polled: RefCell::new(Vec::new()),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
     struct Gone;
@@ -273,6 +278,10 @@ impl Worker {
     }
     #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+    #[inline(always)]
+    pub(crate) fn engine_arc(&self) -> &Arc<Engine> {
         &self.engine
     }
 
@@ -310,6 +319,9 @@ impl Worker {
                 // The hub's next host counts its own searchers.
                 self.found_work();
                 return;
+            }
+            if self.hub.poller.is_used() && self.poll_now() {
+                continue;
             }
             if let Some(item) = self.search() {
                 self.found_work();
@@ -381,6 +393,9 @@ impl Worker {
         if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
             let now = clock::refresh();
             self.fire(self.shared, now);
+        }
+        if self.hub.poller.is_used() && self.hub.poller.is_overdue(clock::refresh(), poller::FRESH) {
+            self.poll_now();
         }
         if !self.shared.inject.is_empty() {
             self.shared.inject.take_all(&InMemory, |item| self.push_old(item));
@@ -490,6 +505,12 @@ impl Worker {
                 }
             } else {
                 thread::yield_now();
+                if self.hub.poller.is_used()
+                    && self.poll_now()
+                    && let Some(item) = self.pick()
+                {
+                    return Some(item);
+                }
                 // On a busy machine a yield lasts as long as others like, and this worker, which counts as
                 // searching, keeps the pushers from waking anybody: then it is better to park. Nor may its
                 // own timers wait.
@@ -517,6 +538,12 @@ impl Worker {
                     return Some(item);
                 }
                 spin_loop();
+            }
+            if self.hub.poller.is_used()
+                && self.poll_now()
+                && let Some(item) = self.pick()
+            {
+                return Some(item);
             }
             if clock::now_nanos() >= end || self.hub.phase() == Phase::Gone {
                 return None;
@@ -612,7 +639,8 @@ impl Worker {
 
     fn park(&self) {
         let searching = self.searching.replace(false);
-        self.hub.idle.enter(self.me, searching);
+        let mut role = self.hub.poller.take_role();
+        self.hub.idle.enter_at(self.me, searching, role.is_some());
         // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
         let others_search = self.hub.idle.counts().1 > 0;
         let due = self.shared.timers.next_due();
@@ -623,13 +651,20 @@ impl Worker {
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
-            if self.shared.parker.park(limit) {
-                // Woken, and counted as searching by the waker.
+            // Once more, after the fence in `enter`; see the words of `crate::poller`.
+            let woken = match role.take().or_else(|| self.hub.poller.take_role()) {
+                Some(role) => self.sleep_in_poller(role, limit),
+                None => self.shared.parker.park(limit),
+            };
+            if woken {
+                // Counted as searching by the waker.
                 self.searching.set(true);
                 self.back(now);
+                self.wake_polled();
                 return;
             }
         }
+        drop(role);
         if self.hub.idle.leave(self.me) == Left::Woken {
             // The token is on its way.
             self.shared.parker.park(None);
@@ -637,7 +672,47 @@ impl Worker {
         self.searching.set(true);
         if stay {
             self.back(now);
+            self.wake_polled();
         }
+    }
+
+    /// Sleeps in the poller, and gives the role back. `true`: woken by a token. Whom events wake is left in
+    /// `polled`, for a worker in the list of sleepers must not queue anything.
+    fn sleep_in_poller(&self, mut role: Role, limit: Option<Duration>) -> bool {
+        let mut polled = self.polled.borrow_mut();
+        let mut events = 0;
+        let woken = self.shared.parker.park_elsewhere(|| events = role.sleep(self.me, limit, &mut polled));
+        self.note_poll(events);
+        woken
+    }
+
+    /// Polls without waiting, unless somebody else does. `true`: somebody was woken.
+    #[cold]
+    fn poll_now(&self) -> bool {
+        let Some(mut role) = self.hub.poller.take_role() else {
+            return false;
+        };
+        let events = role.look(&mut self.polled.borrow_mut());
+        drop(role);
+        self.note_poll(events);
+        self.wake_polled()
+    }
+
+    fn note_poll(&self, events: u64) {
+        self.count(|counters| &counters.polls);
+        if cfg!(feature = "stats") && events > 0 {
+            Counters::add(&self.shared.counters.poll_events, events);
+        }
+    }
+
+    /// Wakes whom the last poll found. `true`: somebody.
+    fn wake_polled(&self) -> bool {
+        let mut wakers = std::mem::take(&mut *self.polled.borrow_mut());
+        let found = !wakers.is_empty();
+        poller::wake_all(&mut wakers, || self.count(|counters| &counters.panics));
+        // Keeps the buffer.
+        *self.polled.borrow_mut() = wakers;
+        found
     }
 
     /// Back from a park that began at `since`.
@@ -645,7 +720,7 @@ impl Worker {
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
-        if self.shared.timers.next_due() != NEVER {
+        if self.shared.timers.next_due() != NEVER || self.hub.poller.is_used() {
             self.hub.watch.ensure_awake();
         }
     }
@@ -1270,6 +1345,11 @@ impl Worker {
                 TimerAction::Tick(to, period) => crate::command::clock::tick(of, key, to, period, now),
                 TimerAction::Kill(pid, reason) => {
                     links::kill(pid, reason);
+                }
+                TimerAction::Wake(waker) => {
+                    if contain(|| waker.wake()).is_err() {
+                        self.count(|counters| &counters.panics);
+                    }
                 }
             }
         })

@@ -28,6 +28,8 @@ pub(crate) enum TimerAction {
     Tick(ReplyTo, u64),
     /// Ends a process whose cancellation ran out of time.
     Kill(LocalPid, std::sync::Arc<str>),
+    /// Wakes a task.
+    Wake(std::task::Waker),
 }
 
 pub(crate) struct Timers {
@@ -82,9 +84,11 @@ impl Timers {
 
     /// Takes a timer away; `false`: it has fired or is gone.
     pub(crate) fn cancel(&self, key: TimerKey) -> bool {
+        // What it would have done is dropped outside of the lock: a waker is somebody's code.
+        let action;
         let mut armed = self.armed.lock();
         let due = armed.repeating.remove(&key.number).unwrap_or(key.due);
-        let action = armed.tree.remove(&TimerKey { due, ..key });
+        action = armed.tree.remove(&TimerKey { due, ..key });
         self.note(&armed);
         action.is_some()
     }

@@ -13,6 +13,7 @@ mod lifecycle;
 mod links;
 mod mailbox;
 mod names;
+mod net;
 mod routing;
 mod stress;
 mod supervisor;

@@ -1,0 +1,1 @@
+//! Tests of the poller with hooks that the crate alone has.
