@@ -95,6 +95,11 @@ mod worker {
     pub(crate) mod idle;
     pub(crate) mod watch;
 }
+/// As much of the poller.
+#[cfg(loom)]
+mod poller {
+    pub(crate) mod post;
+}
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
 pub use process::payload::{Payload, SharedBytes};

@@ -32,6 +32,7 @@ mod idle;
 mod inject;
 mod mailbox;
 mod next;
+mod poller;
 mod slot;
 mod watch;
 

@@ -18,12 +18,10 @@
 //! If descriptors are registered, then someone sleeps in the poller, or somebody is up who will poll, or the
 //! monitor looks within [`STALE`]:
 //!
-//! - *A worker that parks* enters the list of sleepers, passes a full fence, and tries to take the role. It
-//!   fails only if somebody has it: a worker, which is up and will itself park later or sleeps here; or
-//!   another thread that polls without waiting. *That thread* gives the role back, passes a full fence, and
-//!   looks whether all workers are parked and none of them here: then it wakes one. Of the two fences one
-//!   comes first.
-//! - *Who registers* counts the descriptor, passes a full fence, and does the same.
+//! - A worker that parks tries to take the role. It fails only if somebody has it: another worker, who is
+//!   up and will itself park later, or sleeps here; or another thread that polls without waiting, which
+//!   makes sure that somebody comes when it gives the role back. So does a thread that registers a
+//!   descriptor. (`post.rs`.)
 //! - A worker that is up, in a step that does not end, has called the monitor when it came back from its
 //!   park, or whoever registered has; the monitor does not rest for longer than [`STALE`] while workers
 //!   are up and descriptors are registered.
@@ -42,6 +40,7 @@
 //! | --- | --- |
 //! | `epoll.rs`, `portable.rs` | the system's part: add, delete, arm, wait, ring |
 //! | `source.rs` | readiness and waiters of one descriptor |
+//! | `post.rs` | the role |
 //! | `registration.rs` | a descriptor in a poller, tries and waits, time limits |
 
 #[cfg(all(target_os = "linux", not(feature = "portable-poller")))]
@@ -51,6 +50,7 @@ mod sys;
 #[path = "portable.rs"]
 mod sys;
 
+pub(crate) mod post;
 mod registration;
 pub(crate) mod source;
 #[cfg(test)]
@@ -62,6 +62,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use post::{Post, Sleep};
 pub(crate) use registration::{Registration, Timer, Waiting};
 pub(crate) use source::Direction;
 use sys::{Buffer, Sys};
@@ -69,7 +70,7 @@ pub(crate) use sys::{Descriptor, Raw};
 
 use crate::clock;
 use crate::route::host::{Engine, Hub};
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Relaxed, SeqCst, fence};
+use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
 use crate::worker::idle::Bell;
 
 /// Events of one wait, at most.
@@ -97,14 +98,9 @@ pub(crate) struct Poller {
     last_poll: AtomicU64,
     /// When a wait last gave an event.
     last_event: AtomicU64,
-    /// Who sleeps here, plus one; 0: nobody.
-    sleeper: AtomicU32,
-    /// Sleeps begun.
-    sleeps: AtomicU64,
     /// The system's part; made when the first descriptor comes.
     sys: OnceLock<Sys>,
-    /// The role.
-    role: Mutex<Buffer>,
+    post: Post<Buffer>,
     counts: Counts,
 }
 
@@ -147,10 +143,8 @@ impl Poller {
             registered: AtomicUsize::new(0),
             last_poll: AtomicU64::new(0),
             last_event: AtomicU64::new(0),
-            sleeper: AtomicU32::new(0),
-            sleeps: AtomicU64::new(0),
             sys: OnceLock::new(),
-            role: Mutex::new(Buffer::new()),
+            post: Post::new(Buffer::new()),
             counts: Counts {
                 rings: AtomicU64::new(0),
                 monitor_polls: AtomicU64::new(0),
@@ -196,13 +190,13 @@ impl Poller {
             return None;
         }
         let sys = self.sys()?;
-        let buffer = self.role.try_lock()?;
+        let buffer = self.post.try_take()?;
         Some(Role { poller: self, sys, buffer })
     }
 
     /// Has nobody polled for `age` nanoseconds, and does nobody sleep here?
     pub(crate) fn is_overdue(&self, now: u64, age: u64) -> bool {
-        self.sleeper.load(Relaxed) == 0 && now.saturating_sub(self.last_poll.load(Relaxed)) >= age
+        self.post.sleeper().is_none() && now.saturating_sub(self.last_poll.load(Relaxed)) >= age
     }
 
     /// Have there been events of late, so that the monitor had better not be called for each?
@@ -263,11 +257,8 @@ impl Role {
 
     /// Sleeps till an event, a ring, or the end of `limit`, as worker `me`.
     pub(crate) fn sleep(&mut self, me: u16, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
-        self.poller.sleeps.fetch_add(1, Relaxed);
-        self.poller.sleeper.store(u32::from(me) + 1, Relaxed);
-        let events = self.wait(limit, wakers);
-        self.poller.sleeper.store(0, Relaxed);
-        events
+        let post = &self.poller.post;
+        post.sleeping(me, || self.wait(limit, wakers))
     }
 
     fn wait(&mut self, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
@@ -303,8 +294,8 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>, on_panic: impl Fn()) {
 /// The monitor's part of polling.
 #[derive(Default)]
 pub(crate) struct Watchdog {
-    /// The sleep, and whose, that had a token at the last look.
-    suspect: Option<(u64, u32)>,
+    /// The sleep that had a token at the last look.
+    suspect: Option<Sleep>,
     wakers: Vec<Waker>,
 }
 
@@ -327,11 +318,9 @@ impl Watchdog {
             }
         }
         // A token that was given to a sleeper and did not wake it, at two looks in one sleep.
-        let sleeps = poller.sleeps.load(Relaxed);
-        let sleeper = poller.sleeper.load(Relaxed);
-        let has_token = sleeper != 0
-            && hub.workers.get(sleeper as usize - 1).is_some_and(|worker| worker.parker.has_token());
-        let suspect = has_token.then_some((sleeps, sleeper));
+        let suspect = poller.post.sleeper().filter(|sleep| {
+            hub.workers.get(sleep.worker as usize).is_some_and(|worker| worker.parker.has_token())
+        });
         if suspect.is_some() && self.suspect == suspect {
             poller.counts.repairs.fetch_add(1, Relaxed);
             (&poller).ring();
@@ -351,15 +340,9 @@ impl Watchdog {
     }
 }
 
-/// For a thread that is no worker, after it has registered something or given the role back: if all workers
-/// are parked and none of them here, one is woken, who will take the role. See the module's words.
+/// To be called by a thread that is no worker, after it has registered something or given the role back.
 fn make_sure_somebody_polls(hub: &'static Hub) {
-    // Pairs with the fence in `Idle::enter`.
-    fence(SeqCst);
-    if hub.idle.all_parked()
-        && hub.poller.sleeper.load(Relaxed) == 0
-        && let Some(worker) = hub.idle.choose_any()
-    {
+    if let Some(worker) = hub.poller.post.whom_to_wake(&hub.idle) {
         hub.workers[worker as usize].parker.unpark();
     }
 }

@@ -232,8 +232,8 @@ impl Bell for () {
 /// The thread may also sleep elsewhere ([`Self::park_elsewhere`]) and be woken by a bell. The same word
 /// says so: who leaves a token learns from it where the sleeper is, and of many who do one rings.
 ///
-/// Model: `model::idle::who_sleeps_elsewhere_is_woken`, with
-/// `model::idle::without_a_look_at_the_word_a_token_is_slept_over` as negative control.
+/// Model: `model::poller::who_sleeps_elsewhere_is_woken`, with
+/// `model::poller::without_a_look_at_the_word_a_token_is_slept_over` as negative control.
 pub(crate) struct Parker<B = ()> {
     state: AtomicU32,
     lock: Mutex<()>,
