@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and waits")]
 
 mod common;
+mod futures;
 mod grow;
 mod latency;
 mod memory;
@@ -27,6 +28,10 @@ struct Arguments {
     /// processes, a line for each.
     #[arg(long)]
     workload: String,
+    /// Do the work with futures, join handles and channels in place of processes and messages: spawn,
+    /// spawn_nested, yield, ping_pong_1, ping_pong_1000, ring and fan_in only.
+    #[arg(long)]
+    futures: bool,
     /// How many workers.
     #[arg(long, default_value_t = 1)]
     workers: usize,
@@ -39,7 +44,7 @@ struct Arguments {
 }
 
 fn main() {
-    let Arguments { workload, workers, n, .. } = Arguments::parse();
+    let Arguments { workload, workers, n, futures: with_futures, .. } = Arguments::parse();
     let scheduler = match Scheduler::builder().workers(workers).start() {
         Ok(scheduler) => scheduler,
         Err(error) => {
@@ -49,6 +54,17 @@ fn main() {
     };
     std::thread::sleep(std::time::Duration::from_millis(50));
     let out = match workload.as_str() {
+        "spawn" if with_futures => futures::spawn(&scheduler, n.unwrap_or(1_000_000)),
+        "spawn_nested" if with_futures => futures::nested(&scheduler, n.unwrap_or(1_000_000)),
+        "yield" if with_futures => futures::yields(&scheduler, n.unwrap_or(1_000)),
+        "ping_pong_1" if with_futures => futures::ping_pong(&scheduler, 1, n.unwrap_or(1_000_000)),
+        "ping_pong_1000" if with_futures => futures::ping_pong(&scheduler, 1000, n.unwrap_or(1_000_000)),
+        "ring" if with_futures => futures::ring(&scheduler, n.unwrap_or(1_000_000)),
+        "fan_in" if with_futures => futures::fan_in(&scheduler, n.unwrap_or(2_000_000)),
+        other if with_futures => {
+            eprintln!("evener-bench: `{other}` has no form with futures; see --help");
+            std::process::exit(2);
+        }
         "spawn" => tasks::spawn(&scheduler, n.unwrap_or(1_000_000)),
         "spawn_nested" => tasks::nested(&scheduler, n.unwrap_or(1_000_000)),
         "yield" => tasks::yields(&scheduler, n.unwrap_or(1_000)),

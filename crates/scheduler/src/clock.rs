@@ -51,6 +51,11 @@ pub(crate) fn coarse() -> Instant {
     *START + Duration::from_nanos(coarse_nanos())
 }
 
+/// That many nanoseconds of this clock as an `Instant`; `None` if that is too far away.
+pub(crate) fn at(nanos: u64) -> Option<Instant> {
+    START.checked_add(Duration::from_nanos(nanos))
+}
+
 /// A deadline that far away, in nanoseconds of this clock. It saturates: `u64::MAX` never comes.
 pub(crate) fn deadline(now: u64, delay: Duration) -> u64 {
     now.saturating_add(saturated(delay))

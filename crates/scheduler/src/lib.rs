@@ -52,6 +52,7 @@
 //! | `net/` | sockets |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
+//! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -69,6 +70,8 @@ mod command;
 mod process;
 
 #[cfg(not(loom))]
+pub mod channel;
+#[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
 mod memory;
@@ -83,12 +86,21 @@ mod shutdown;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+pub mod task;
+#[cfg(not(loom))]
+pub mod time;
+#[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]
 mod worker;
 
 #[cfg(all(test, loom))]
 mod model;
+/// The part of a task that the models drive.
+#[cfg(loom)]
+mod task {
+    pub(crate) mod header;
+}
 /// The parts of a worker that the models drive.
 #[cfg(loom)]
 mod worker {

@@ -227,7 +227,5 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
 }
 
 fn kill_for_good(pid: LocalPid) {
-    let slot = memory::slot(pid.slot());
-    debug_assert!(slot.host.load(Relaxed) != crate::route::waiter::HOST);
     links::kill_silently(pid);
 }

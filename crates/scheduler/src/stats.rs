@@ -466,7 +466,7 @@ pub struct ProcessInfo {
     pub steps: u32,
     /// Since it was spawned, to a tenth of a second.
     pub age: Duration,
-    /// Messages that wait for it, read in constant time.
+    /// Messages that wait for it, read in constant time. 0 while they come and go too fast to be counted.
     pub mailbox_depth: usize,
     /// The worker that ran it last.
     pub worker: usize,
@@ -485,13 +485,19 @@ fn for_each_process(host: u16, mut act: impl FnMut(LocalPid, Word, &'static Slot
         // Acquire: host and generation are read before the word is looked at again, and both are written
         // only while the slot is FREE: in the same generation they are of that life.
         fence(Acquire);
-        if theirs != host || slot.word().generation() != word.generation() {
+        if theirs != host || !is_still(slot, word, first) {
             continue;
         }
         if let Some(pid) = LocalPid::new(number, first) {
             act(pid, word, slot);
         }
     }
+}
+
+/// Is the life that began with `first` still going on? A reset of its queue may have changed the generation.
+fn is_still(slot: &Slot, seen: Word, first: u32) -> bool {
+    let word = slot.word();
+    word.generation() == seen.generation() || (!word.is_free() && slot.first() == first)
 }
 
 /// Every live process of a host: its PID.
@@ -501,6 +507,21 @@ pub(crate) fn live_pids(host: u16) -> Vec<LocalPid> {
     pids
 }
 
+/// Messages in a mailbox. A cell's count is its mailbox's only while the mailbox has the cell: so the two ends
+/// must be the same before and after.
+fn depth(slot: &Slot) -> usize {
+    for _ in 0..8 {
+        let ends = || (slot.inbox.load(Relaxed), slot.word().head());
+        let (inbox, head) = ends();
+        let count = InMemory.count(head) + InMemory.count(inbox);
+        fence(Acquire);
+        if ends() == (inbox, head) {
+            return count as usize;
+        }
+    }
+    0
+}
+
 pub(crate) fn list(engine: &Engine) -> Vec<ProcessInfo> {
     let now = (clock::refresh() / 100_000_000) as u32;
     let mut infos = Vec::new();
@@ -508,11 +529,11 @@ pub(crate) fn list(engine: &Engine) -> Vec<ProcessInfo> {
         let table = slot.table.load(Acquire);
         let steps = slot.steps.load(Relaxed);
         let born = slot.born.load(Relaxed);
-        let inbox = slot.inbox.load(Relaxed);
         let worker = slot.worker.load(Relaxed) as usize;
+        let mailbox_depth = depth(slot);
         fence(Acquire);
         // The same life still: what was read belongs together.
-        if slot.word().generation() != word.generation() || table.is_null() {
+        if !is_still(slot, word, pid.generation()) || table.is_null() {
             return;
         }
         infos.push(ProcessInfo {
@@ -527,7 +548,7 @@ pub(crate) fn list(engine: &Engine) -> Vec<ProcessInfo> {
             type_name: unsafe { (*table.cast_const().cast::<ProcessTable>()).name() },
             steps,
             age: Duration::from_millis(u64::from(now.saturating_sub(born)) * 100),
-            mailbox_depth: (InMemory.count(word.head()) + InMemory.count(inbox)) as usize,
+            mailbox_depth,
             worker,
         });
     });

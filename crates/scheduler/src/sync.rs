@@ -8,6 +8,7 @@ mod lock;
 
 #[cfg(not(loom))]
 mod imp {
+    pub(crate) use atomic_waker::AtomicWaker;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread;
@@ -38,6 +39,12 @@ mod imp {
 
     pub(crate) use super::lock::{Condvar, Mutex, MutexGuard};
 
+    /// Leaves a waker in its place.
+    #[inline]
+    pub(crate) fn register(place: &AtomicWaker, waker: &std::task::Waker) {
+        place.register(waker);
+    }
+
     /// A full fence. ThreadSanitizer does not know fences; there it is a read-modify-write on one
     /// word that everybody shares, which orders at least as much.
     #[inline(always)]
@@ -57,9 +64,14 @@ mod imp {
 mod imp {
     use std::sync::atomic::Ordering;
 
+    pub(crate) use loom::future::AtomicWaker;
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::fence;
     pub(crate) use loom::thread;
+
+    pub(crate) fn register(place: &AtomicWaker, waker: &std::task::Waker) {
+        place.register_by_ref(waker);
+    }
 
     thread_local! {
         static LOADS_CONFLICT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -151,6 +163,10 @@ mod imp {
                 #[track_caller]
                 pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                     self.0.fetch_sub(value, order)
+                }
+                #[track_caller]
+                pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                    self.0.fetch_or(value, order)
                 }
             }
         )*};

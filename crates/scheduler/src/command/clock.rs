@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry, TimerKey};
 use crate::process::table::ReplyTo;
-use crate::worker::WorkerShared;
+use crate::route::host::Hub;
 use crate::worker::timers::TimerAction;
 use crate::{Payload, clock, memory, route};
 
@@ -44,15 +44,15 @@ fn arm(cx: &HandlerContext<'_>, completer: Completer, due: u64) {
 }
 
 /// Fires a ticker and arms it again, under the same key's worker.
-pub(crate) fn tick(of: &WorkerShared, key: TimerKey, to: ReplyTo, period: u64, now: u64) {
+pub(crate) fn tick(hub: &Hub, key: TimerKey, to: ReplyTo, period: u64, now: u64) {
     if !route::complete(to, Ok(Payload::new(clock::coarse()))) {
         // The process has ended: so has its ticker.
-        of.timers.cancel(key);
+        hub.cancel(key);
         return;
     }
     let missed = now.saturating_sub(key.due) / period;
     let due = key.due.saturating_add(period.saturating_mul(missed + 1));
-    of.timers.arm_again(key, due, TimerAction::Tick(to, period));
+    hub.arm_again(key, due, TimerAction::Tick(to, period));
 }
 
 pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {

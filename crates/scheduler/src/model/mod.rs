@@ -34,6 +34,7 @@ mod mailbox;
 mod next;
 mod poller;
 mod slot;
+mod task;
 mod watch;
 
 use std::sync::Arc;

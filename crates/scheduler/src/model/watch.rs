@@ -76,3 +76,36 @@ fn without_a_look_a_step_is_left_unwatched() {
     };
     a_monitor_meets_a_worker(info, false);
 }
+
+/// A worker whose timer is armed finds work at its second look, and so leaves the list without having slept.
+/// Its step does not end: from then on the timer is the monitor's, which must not sleep. A monitor that
+/// sleeps through it is a deadlock, which loom reports.
+#[test]
+fn a_worker_that_is_back_has_its_timers_watched() {
+    let info = ModelInfo {
+        name: "watch::a_worker_that_is_back_has_its_timers_watched",
+        threads: 2,
+        operations: "enter, find work, leave, look at the monitor | go to sleep, twice",
+        preemption_bound: Some(3),
+    };
+    check(info, || {
+        let shared = Arc::new((Idle::new(1), Watch::new()));
+        let monitor = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (idle, watch) = &*shared;
+                for _ in 0..2 {
+                    if idle.all_parked() {
+                        watch.sleep(idle, || None);
+                    }
+                }
+            })
+        };
+        let (idle, watch) = &*shared;
+        idle.enter(0, false);
+        assert!(idle.leave(0) == Left::ByItself);
+        // Without this loom finds the deadlock.
+        watch.ensure_awake();
+        monitor.join().unwrap();
+    });
+}

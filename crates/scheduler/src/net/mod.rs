@@ -1,7 +1,28 @@
 //! Sockets that a task waits for without a thread.
 //!
-//! A socket belongs to the scheduler in whose task, step or [`Entered`] scope it was made, whose workers hear
-//! of its readiness; any task may use it. Made anywhere else it is an error.
+//! A socket belongs to the scheduler in whose task, step or [`block_on`](crate::Scheduler::block_on) it was
+//! made, whose workers hear of its readiness; any task may use it. Made anywhere else it is an error.
+//!
+//! ```
+//! use evener_scheduler::net::{TcpListener, TcpStream};
+//! use evener_scheduler::{Scheduler, task};
+//!
+//! let scheduler = Scheduler::new()?;
+//! scheduler.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0").await?;
+//!     let to = listener.local_addr()?;
+//!     task::spawn(async move {
+//!         let (stream, _) = listener.accept().await?;
+//!         stream.write_all(b"hello").await
+//!     });
+//!     let stream = TcpStream::connect(to).await?;
+//!     let mut buf = [0; 5];
+//!     stream.read_exact(&mut buf).await?;
+//!     assert_eq!(&buf, b"hello");
+//!     Ok::<(), std::io::Error>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! Every operation first tries, and waits only if it must. Any number of tasks may wait for one socket
 //! through `&self`; the streams have the traits of `futures-io`, too, for one reader and one writer. A future
@@ -39,7 +60,6 @@ pub use unix::{
     UnixListener, UnixStream,
 };
 
-pub use crate::poller::Entered;
 use crate::poller::source::{READ, WRITE};
 use crate::poller::{self, Descriptor, Direction, Registration, Timer, Waiting};
 

@@ -56,10 +56,9 @@ pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use post::{Post, Sleep};
@@ -71,6 +70,7 @@ pub(crate) use sys::{Descriptor, Raw};
 use crate::clock;
 use crate::route::host::{Engine, Hub};
 use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
+use crate::task::context;
 use crate::worker::idle::Bell;
 
 /// Events of one wait, at most.
@@ -347,55 +347,12 @@ fn make_sure_somebody_polls(hub: &'static Hub) {
     }
 }
 
-// ------------------------------------------------------------------ where a socket belongs
-
-thread_local! {
-    static ENTERED: RefCell<Vec<Arc<Engine>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// While it lives, sockets made on this thread belong to its scheduler; see [`crate::Scheduler::enter`].
-#[derive(Debug)]
-pub struct Entered {
-    depth: usize,
-    _not_send: std::marker::PhantomData<*const ()>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        // Those entered later and left in another order go with it.
-        let _left = ENTERED.try_with(|entered| {
-            let mut entered = entered.borrow_mut();
-            let depth = self.depth.min(entered.len());
-            entered.split_off(depth)
-        });
-    }
-}
-
-/// Enters a host.
-pub(crate) fn enter(engine: &Arc<Engine>) -> Entered {
-    ENTERED.with_borrow_mut(|entered| {
-        entered.push(Arc::clone(engine));
-        Entered { depth: entered.len() - 1, _not_send: std::marker::PhantomData }
-    })
-}
-
 /// The host to which a socket belongs that is made here.
 ///
 /// # Errors
 /// There is none.
 pub(crate) fn current() -> io::Result<Arc<Engine>> {
-    // At the end of a thread there may be none any more.
-    let entered = ENTERED.try_with(|entered| entered.borrow().last().cloned());
-    if let Ok(Some(engine)) = entered {
-        return Ok(engine);
-    }
-    crate::worker::current().map(|worker| Arc::clone(worker.engine_arc())).ok_or_else(|| {
+    context::try_engine().ok_or_else(|| {
         io::Error::other("no scheduler here: call inside Scheduler::block_on, a task, or a step")
     })
-}
-
-/// Charges one operation to the budget of the task that runs. Pending: it has been woken, and is to come
-/// back at its next turn.
-pub(crate) fn charge(_cx: &mut Context<'_>) -> Poll<()> {
-    Poll::Ready(())
 }

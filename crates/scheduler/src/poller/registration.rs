@@ -6,11 +6,12 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::source::{self, ORPHAN, READ_CLOSED, Source, WRITE_CLOSED};
-use super::{Descriptor, Direction, Raw, Sys, charge, make_sure_somebody_polls};
+use super::{Descriptor, Direction, Raw, Sys, make_sure_somebody_polls};
 use crate::clock;
 use crate::command::TimerKey;
 use crate::route::host::{Engine, Hub, Phase};
 use crate::sync::Relaxed;
+use crate::task::coop;
 use crate::worker::timers::TimerAction;
 
 /// A descriptor that is registered with a host's poller till this is dropped, which must be before the
@@ -120,7 +121,7 @@ impl Registration {
         limit: Option<Duration>,
         mut op: impl FnMut(u64) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        ready!(charge(cx));
+        ready!(coop::poll_proceed(cx));
         let result = loop {
             let seen = self.source.look();
             if seen & (direction.bits() | ORPHAN) != 0 {
@@ -149,6 +150,7 @@ impl Registration {
                         break Err(io::ErrorKind::TimedOut.into());
                     }
                 }
+                coop::refund();
                 return Poll::Pending;
             }
             waiting.number = 0;
@@ -231,7 +233,7 @@ impl Timer {
 
     fn disarm(&mut self) {
         if let Some((key, _waker)) = self.armed.take() {
-            self.hub.cancel_timer(key);
+            self.hub.cancel(key);
         }
     }
 }

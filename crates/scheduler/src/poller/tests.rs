@@ -1,11 +1,9 @@
 //! Tests with hooks that the crate alone has.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::source::{self, Direction, READ, WRITE};
@@ -40,12 +38,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn socket(s: &Scheduler) -> UdpSocket {
-    let _entered = s.enter();
-    let mut bound = pin!(UdpSocket::bind("127.0.0.1:0"));
-    match bound.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(socket) => socket.unwrap(),
-        Poll::Pending => panic!("an address needs no look-up"),
-    }
+    s.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap()
 }
 
 /// FC-012: a wake that is lost on the way to the poller.

@@ -168,7 +168,7 @@ impl std::fmt::Debug for Word {
             BLOCKED => "blocked",
             _ => "?",
         };
-        let flags: String = [(WAKE, 'w'), (KILL, 'k'), (OVERFLOW, 'o'), (WATCHED, 't')]
+        let flags: String = [(WAKE, 'w'), (KILL, 'k'), (OVERFLOW, 'o'), (WATCHED, 't'), (RESET, 'r')]
             .iter()
             .filter(|(bit, _)| self.0 & bit != 0)
             .map(|(_, name)| *name)
@@ -407,13 +407,12 @@ impl Slot {
         }
     }
 
-    /// Asks for one more turn. A process that is `READY`, or `RUNNING` and already asked, is left alone:
-    /// nothing shared is written. So such a wake publishes nothing of what the waker did before: who wakes
-    /// for something that is not in the word keeps it behind a lock or an order of its own, or the turn may
-    /// not see it yet and nobody wakes again (negative control: `model::slot::a_wake_alone_publishes_nothing`).
+    /// Asks for one more turn. Whatever the waker did before, that turn sees it: also a wake that finds the
+    /// process `READY`, or asked already, writes the word, though with the value it has. (A wake that wrote
+    /// nothing would publish nothing: negative control `model::slot::a_wake_that_writes_nothing_is_lost`.)
     #[inline]
     pub(crate) fn wake(&self, bind: Bind) -> Result<After, Refused> {
-        self.flag(bind, |word| {
+        self.set(bind, true, |word| {
             if word.is_waiting() {
                 word.woken()
             } else if word.is_running() {
@@ -426,27 +425,28 @@ impl Slot {
 
     /// Asks whoever claims the process next to end it.
     pub(crate) fn kill(&self, bind: Bind) -> Result<After, Refused> {
-        self.flag(bind, |word| Word(word.woken().0 | KILL))
+        self.set(bind, false, |word| Word(word.woken().0 | KILL))
     }
 
     /// Notes that some table knows this life. The caller holds that table's lock.
     pub(crate) fn watch(&self, bind: Bind) -> Result<(), Refused> {
-        self.flag(bind, |word| Word(word.0 | WATCHED)).map(|after| debug_assert_eq!(after, After::Nothing))
+        self.set(bind, false, |word| Word(word.0 | WATCHED))
+            .map(|after| debug_assert_eq!(after, After::Nothing))
     }
 
+    /// `always`: also writes a value that changes nothing, so that it publishes.
     #[inline]
-    fn flag(&self, bind: Bind, change: impl Fn(Word) -> Word) -> Result<After, Refused> {
+    fn set(&self, bind: Bind, always: bool, change: impl Fn(Word) -> Word) -> Result<After, Refused> {
         let mut word = self.word();
         loop {
             self.admit(word, bind)?;
             let new = change(word);
-            if new == word {
+            if new == word && !always {
                 return Ok(After::Nothing);
             }
             // Acquire: as in `push`. Model: model::slot::a_waker_brings_the_last_turn_along. Release: pairs
-            // with the Acquire of `claim`; a turn asked for while the process runs sees why. A wake that finds
-            // it asked already publishes nothing, see `wake`.
-            // Model: model::slot::a_wake_of_a_running_process_publishes.
+            // with the Acquire of `claim`; the turn that was asked for sees why.
+            // Models: model::slot::a_wake_of_a_running_process_publishes, model::slot::no_wake_is_lost.
             match self.word.compare_exchange_weak(word.0, new.0, AcqRel, Acquire) {
                 Ok(_) => {
                     let queue = word.is_waiting() && new.is_ready();
@@ -455,6 +455,12 @@ impl Slot {
                 Err(now) => word = Word(now),
             }
         }
+    }
+
+    /// As the wake of a program that thinks a `READY` process needs no word; for a negative control.
+    #[cfg(all(test, loom))]
+    pub(crate) fn wake_by_look(&self, bind: Bind) -> Result<After, Refused> {
+        if self.word().is_ready() { Ok(After::Nothing) } else { self.wake(bind) }
     }
 
     /// `READY` to `RUNNING`, by the worker that took the process out of a run queue. Takes the messages
@@ -492,6 +498,23 @@ impl Slot {
             let new = Word(word.with_state(state).0 & !WAKE);
             // Release: pairs with the Acquire of `push`, `flag` and the next `claim`; the body travels.
             // Model: model::slot::the_body_goes_from_runner_to_runner.
+            match self.word.compare_exchange_weak(word.0, new.0, Release, Relaxed) {
+                Ok(_) => return if asked { After::Queue } else { After::Nothing },
+                Err(now) => word = Word(now),
+            }
+        }
+    }
+
+    /// As [`Slot::release`] for a process that leaves messages where they are, for it waits for something
+    /// else: they make it `READY` when they come, but those that are there do not keep it from waiting.
+    #[inline]
+    pub(crate) fn release_deaf(&self) -> After {
+        let mut word = Word(self.word.load(Relaxed));
+        loop {
+            debug_assert!(word.is_running(), "released a process that is {word:?}");
+            let asked = word.0 & (WAKE | KILL) != 0;
+            let new = Word(word.with_state(if asked { READY } else { BLOCKED }).0 & !WAKE);
+            // Release: as in `release`.
             match self.word.compare_exchange_weak(word.0, new.0, Release, Relaxed) {
                 Ok(_) => return if asked { After::Queue } else { After::Nothing },
                 Err(now) => word = Word(now),

@@ -126,6 +126,8 @@ pub(crate) enum Status {
     Upgrade,
     /// Done, and the body has been used up by the turn.
     Consumed,
+    /// A task that leaves messages in its inbox and waits for something else. Only tasks say it.
+    Deaf,
 }
 
 /// What few turns leave behind.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
 use crate::memory::{self, InMemory};
-use crate::poller::{self, Poller};
+use crate::poller::Poller;
 use crate::process::message::{KIND_MESSAGE, Message};
 use crate::process::slot::GENERATION_MAX;
 use crate::process::{
@@ -98,6 +98,7 @@ impl Hub {
             for worker in &hub.workers {
                 worker.counters.reset();
                 worker.turn_seen_at.store(0, Relaxed);
+                worker.forget_host();
             }
             hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
             // Release: pairs with the Acquire in `phase`.
@@ -129,6 +130,9 @@ impl Hub {
 
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
     fn give_back(&'static self) {
+        for worker in &self.workers {
+            worker.timers.clear();
+        }
         FREE_HUBS.lock().0.push(self);
     }
 
@@ -234,6 +238,22 @@ impl Hub {
             }
             None => false,
         }
+    }
+
+    /// Arms a repeating timer again, from any worker: its own may sleep for too long by now, or its step go
+    /// unwatched.
+    pub(crate) fn arm_again(&self, key: TimerKey, due: u64, action: TimerAction) {
+        self.workers[key.worker as usize].timers.arm_again(key, due, action);
+        if self.idle.choose_exactly(key.worker) {
+            self.workers[key.worker as usize].parker.unpark();
+        } else {
+            self.watch.ensure_awake();
+        }
+    }
+
+    /// Takes a timer away; from any thread. The action is dropped here.
+    pub(crate) fn cancel(&self, key: TimerKey) {
+        self.workers[key.worker as usize].timers.cancel(key);
     }
 
     /// Arms a timer from any thread: with the present worker, or with the first one, which is then woken if
@@ -630,7 +650,9 @@ impl Scheduler {
 
     pub(crate) fn place(&self) -> Place<'_> {
         match crate::worker::current() {
-            Some(worker) if worker.host() == self.engine.hub.id => Place::Worker(worker, None),
+            Some(worker) if worker.host() == self.engine.hub.id && !worker.is_between_steps() => {
+                Place::Worker(worker, None)
+            }
             _ => Place::Outside(&self.engine),
         }
     }
@@ -752,12 +774,6 @@ impl Scheduler {
     #[must_use]
     pub fn registrations(&self) -> crate::stats::Registrations {
         crate::stats::Registrations::of(&self.engine)
-    }
-
-    /// Makes this the scheduler of sockets that are made on this thread from now on till the answer is
-    /// dropped: on a thread that is none of its workers, or for another scheduler than the worker's own.
-    pub fn enter(&self) -> crate::net::Entered {
-        poller::enter(&self.engine)
     }
 
     /// Takes a name away; the process lives on. `true`: there was one.

@@ -1,14 +1,14 @@
-//! A thread outside that waits for an answer: it has a slot of its own, so that an answer finds it as it
-//! finds a process.
+//! Who waits for an answer without being a process: a thread outside, or a future. It has a slot of its own, so
+//! that an answer finds it as it finds a process.
 //!
-//! The slot belongs to the thread, not to a host: who makes it `READY` unparks the thread, and the thread
-//! claims the slot itself. It stays with the thread for all its waits; answers to earlier ones, which
-//! came too late, are told by their number and dropped.
+//! The slot belongs to who waits, not to a host: who makes it `READY` wakes the waker that lies with it, and the
+//! waiting side claims the slot itself. Slots are kept by the thread that used them last and serve one wait
+//! after the other; answers to earlier waits, which came too late, are told by their number and dropped.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
-use std::thread::Thread;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::command::YieldError;
@@ -19,36 +19,47 @@ use crate::process::slot::{After, Wait};
 use crate::process::table::ReplyTo;
 use crate::process::{ExitReason, SendError, Topic, contain};
 use crate::route::{self, links, relay};
-use crate::sync::Relaxed;
 use crate::sync::fixed::Mutex;
-use crate::{AskError, LocalPid, Payload, Pid, Scheduler, clock};
+use crate::sync::{AtomicWaker, Relaxed};
+use crate::worker::with_magazines;
+use crate::{AskError, LocalPid, Payload, Pid, Scheduler, task};
 
-/// The host number of slots that belong to threads.
+/// The host number of slots that belong to who waits.
 pub(crate) const HOST: u16 = u16::MAX;
 
-static THREADS: LazyLock<Mutex<HashMap<u32, Thread>>> = LazyLock::new(Mutex::default);
-
-/// Unparks the thread that owns a slot, if it still does.
+/// Wakes who waits with a slot, if anybody does.
 pub(crate) fn wake(number: u32) {
-    let threads = THREADS.lock();
-    if let Some(thread) = threads.get(&number) {
-        thread.unpark();
-    }
+    // Another runtime's waker may panic.
+    let _ = contain(|| waker_of(number).wake());
 }
 
+/// The place for a waker that each such slot has.
+fn waker_of(number: u32) -> &'static AtomicWaker {
+    memory::slot(number).body.with(|body| {
+        // SAFETY: `Waiter::new` wrote the address before the slot became one of this kind, which it stays for
+        // ever; nobody writes it again, and what it points to is never freed.
+        unsafe { &*body.cast::<*const AtomicWaker>().read() }
+    })
+}
+
+/// A slot for one wait at a time.
 struct Waiter {
     pid: LocalPid,
     last_seq: u32,
 }
 
+/// As many slots as one thread keeps: a future that waits for an answer may be dropped by another thread than
+/// the one that began it.
+const KEPT_MAX: usize = 64;
+
 thread_local! {
-    static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+    static KEPT: RefCell<Vec<Waiter>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Slots that belonged to threads which have ended. They stay of this kind for ever: who has made such a
-/// slot `READY` may be preempted before it looks whose it is, while the thread, which claims its slot
-/// without a queue, goes on and ends. Then it unparks a thread too many; were the slot a process's by
-/// then, it would queue that process a second time.
+/// Slots that no thread keeps. They stay of this kind for ever: who has made such a slot `READY` may be
+/// preempted before it looks whose it is, while the waiting side, which claims its slot without a queue, goes
+/// on and ends. Then it wakes somebody too much; were the slot a process's by then, it would queue that
+/// process a second time.
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 impl Waiter {
@@ -56,13 +67,20 @@ impl Waiter {
         let used = FREE.lock().pop();
         let number = match used {
             Some(number) => number,
-            None => memory::outside(|m| m.alloc(Class::Slot)).ok()?,
+            None => {
+                let number = with_magazines(|m| m.alloc(Class::Slot)).ok()?;
+                let place: *const AtomicWaker = Box::leak(Box::new(AtomicWaker::new()));
+                // SAFETY: the slot is FREE and ours.
+                memory::slot(number)
+                    .body
+                    .with_mut(|body| unsafe { body.cast::<*const AtomicWaker>().write(place) });
+                number
+            }
         };
         let slot = memory::slot(number);
         let generation = slot.begin();
         slot.host.store(HOST, Relaxed);
         slot.inbox.store(0, Relaxed);
-        THREADS.lock().insert(number, std::thread::current());
         slot.publish(generation, Some(Wait::Blocked));
         Some(Self { pid: LocalPid::new(number, generation)?, last_seq: 0 })
     }
@@ -76,8 +94,8 @@ impl Waiter {
             let (_, mut list) = turn_round(&InMemory, word.head(), 0, u32::MAX >> 1);
             while list != 0 {
                 let next = InMemory.next(list).load(Relaxed);
-                // SAFETY: the claim took the list out of this thread's own mailbox.
-                let mut message = memory::outside(|m| unsafe { message::take(m, list) });
+                // SAFETY: the claim took the list out of this waiter's own mailbox.
+                let mut message = with_magazines(|m| unsafe { message::take(m, list) });
                 list = next;
                 let kind = message.flag_bits() & KIND;
                 let is_answer = matches!(kind, KIND_YIELD_OK | KIND_YIELD_ERR) && message.seq() == seq;
@@ -98,13 +116,24 @@ impl Waiter {
         }
         answer
     }
+
+    fn poll_answer(&self, seq: u32, cx: &mut Context<'_>) -> Poll<Result<Payload, YieldError>> {
+        if let Some(answer) = self.collect(seq) {
+            return Poll::Ready(answer);
+        }
+        waker_of(self.pid.slot()).register(cx.waker());
+        // What came before the waker was there has woken nobody.
+        match self.collect(seq) {
+            Some(answer) => Poll::Ready(answer),
+            None => Poll::Pending,
+        }
+    }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        THREADS.lock().remove(&self.pid.slot());
         let slot = memory::slot(self.pid.slot());
-        // A wake makes it READY, for this thread to claim.
+        // A wake makes it READY, for this side to claim.
         let _ = slot.wake(crate::process::slot::Bind::Life(self.pid.generation()));
         let claimed = slot.claim(false);
         let closed = slot.close();
@@ -112,8 +141,8 @@ impl Drop for Waiter {
             let mut list = head;
             while list != 0 {
                 let next = InMemory.next(list).load(Relaxed);
-                // SAFETY: taken out of this thread's own mailbox by the claim and the close.
-                let message = memory::outside(|m| unsafe { message::take(m, list) });
+                // SAFETY: taken out of this waiter's own mailbox by the claim and the close.
+                let message = with_magazines(|m| unsafe { message::take(m, list) });
                 let _ = contain(|| drop(message));
                 list = next;
             }
@@ -121,6 +150,48 @@ impl Drop for Waiter {
         if closed.generation() < crate::process::slot::GENERATION_MAX {
             FREE.lock().push(self.pid.slot());
         }
+    }
+}
+
+/// A waiter that goes back to the thread that drops it.
+pub(crate) struct Lent(Option<Waiter>);
+
+impl Lent {
+    fn new() -> Result<Self, CannotWait> {
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).map_err(|_| CannotWait::Ending)?;
+        let waiter = match kept {
+            Some(waiter) => waiter,
+            None => Waiter::new().ok_or(CannotWait::Ending)?,
+        };
+        Ok(Self(Some(waiter)))
+    }
+
+    fn waiter(&self) -> &Waiter {
+        self.0.as_ref().expect("taken by the drop alone")
+    }
+
+    /// The address for the answer to come.
+    fn next(&mut self) -> ReplyTo {
+        let waiter = self.0.as_mut().expect("taken by the drop alone");
+        waiter.last_seq = waiter.last_seq.wrapping_add(1);
+        ReplyTo { pid: waiter.pid, seq: waiter.last_seq }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(waiter) = self.0.take() else { return };
+        // Whoever waited must not be woken by answers that come late. Its drop is another runtime's code.
+        let _ = contain(|| drop(waker_of(waiter.pid.slot()).take()));
+        let mut waiter = Some(waiter);
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_MAX {
+                kept.extend(waiter.take());
+            }
+        });
+        // One too many, or the thread ends: dropped here, outside of the cell, for its drop runs user code.
+        drop(waiter);
     }
 }
 
@@ -135,7 +206,7 @@ pub(crate) enum CannotWait {
     Ending,
 }
 
-/// Hands `act` a fresh reply address and waits for what comes to it.
+/// Hands `act` a fresh reply address and waits on this thread for what comes to it.
 pub(crate) fn wait_for(
     timeout: Option<Duration>,
     act: impl FnOnce(ReplyTo),
@@ -143,34 +214,25 @@ pub(crate) fn wait_for(
     if crate::worker::current().is_some() {
         return Err(CannotWait::OnWorker);
     }
-    // Taken out for the time of the wait: `act` runs user code, which may wait as well.
-    let kept = WAITER.try_with(|waiter| waiter.borrow_mut().take()).map_err(|_| CannotWait::Ending)?;
-    let mut waiter = match kept {
-        Some(waiter) => waiter,
-        None => Waiter::new().ok_or(CannotWait::Ending)?,
-    };
-    waiter.last_seq = waiter.last_seq.wrapping_add(1);
-    let seq = waiter.last_seq;
-    act(ReplyTo { pid: waiter.pid, seq });
-    let deadline = timeout.map(|timeout| clock::deadline(clock::now_nanos(), timeout));
-    let answer = loop {
-        if let Some(answer) = waiter.collect(seq) {
-            break answer;
-        }
-        match deadline {
-            None => std::thread::park(),
-            Some(deadline) => {
-                let now = clock::now_nanos();
-                if now >= deadline {
-                    break Err(YieldError::TimedOut);
-                }
-                std::thread::park_timeout(Duration::from_nanos(deadline - now));
-            }
-        }
-    };
-    // One that a wait within this one left is dropped outside of the cell: its drop may run user code.
-    let _ = WAITER.try_with(|kept| kept.replace(Some(waiter)));
-    Ok(answer)
+    // `act` runs user code, which may wait as well: by then this slot is taken out.
+    let mut lent = Lent::new()?;
+    let reply = lent.next();
+    act(reply);
+    let answer = task::context::wait(poll_fn(|cx| lent.waiter().poll_answer(reply.seq, cx)), timeout);
+    Ok(answer.unwrap_or(Err(YieldError::TimedOut)))
+}
+
+/// As [`wait_for`], for a future: nobody is kept from running meanwhile. `limit` is a moment of
+/// [`crate::clock`].
+pub(crate) async fn answer(
+    timeout: Duration,
+    act: impl FnOnce(ReplyTo),
+) -> Result<Result<Payload, YieldError>, CannotWait> {
+    let mut lent = Lent::new()?;
+    let reply = lent.next();
+    act(reply);
+    let answer = poll_fn(|cx| lent.waiter().poll_answer(reply.seq, cx));
+    Ok(crate::time::timeout(timeout, answer).await.unwrap_or(Err(YieldError::TimedOut)))
 }
 
 /// Why a thread did not see a process end.

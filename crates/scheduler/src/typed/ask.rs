@@ -126,3 +126,20 @@ pub(super) fn from_thread<R: Send + 'static>(
     sent?;
     super::read(answer)
 }
+
+/// As [`from_thread`], for a future.
+pub(super) async fn from_future<R: Send + 'static>(
+    timeout: Duration,
+    send: impl FnOnce(ReplyTo) -> Result<(), SendError>,
+) -> Result<R, AskError> {
+    let mut sent = Ok(());
+    let answer = waiter::answer(timeout, |reply| {
+        sent = send(reply);
+        if sent.is_err() {
+            route::complete(reply, Err(YieldError::NoReply));
+        }
+    })
+    .await?;
+    sent?;
+    super::read(answer)
+}

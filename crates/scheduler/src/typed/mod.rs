@@ -96,6 +96,10 @@ impl<M: Send + 'static> Handle<M> {
         Self { pid, takes: PhantomData }
     }
 
+    pub(crate) fn of(pid: LocalPid) -> Self {
+        Self::new(pid)
+    }
+
     /// The handle of an actor whose PID is known some other way. If it takes another type, messages reach
     /// its [`Actor::event`].
     #[must_use]
@@ -144,6 +148,23 @@ impl<M: Send + 'static> Handle<M> {
         timeout: Duration,
     ) -> Result<R, AskError> {
         ask::from_thread(timeout, |reply| self.tell(message(Reply::new(reply))))
+    }
+
+    /// As [`Self::ask`], for async code: the worker runs others meanwhile. Two tasks that ask each other wait
+    /// for their time-outs; the circle is not told.
+    ///
+    /// # Errors
+    /// [`AskError`]: not sent, not answered, or not in time.
+    ///
+    /// # Panics
+    /// Where there is no host: polled on a thread that is no worker and in no [`Scheduler::block_on`].
+    pub async fn ask_async<R: Send + 'static>(
+        &self,
+        message: impl FnOnce(Reply<R>) -> M,
+        timeout: Duration,
+    ) -> Result<R, AskError> {
+        let pid = self.pid;
+        ask::from_future(timeout, move |reply| relay::tell(pid, message(Reply::new(reply)))).await
     }
 }
 

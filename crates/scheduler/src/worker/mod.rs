@@ -28,7 +28,11 @@
 //! | run-next place | 1, or a turn of step 4 first: `B` |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
-//! | timer, due | `L`, or one turn and the monitor's period, whichever is longer |
+//! | timer, due | `L` |
+//!
+//! Where `L` turns take longer than a period of the monitor ([`watch::PERIOD`]), the monitor asks for a look
+//! around: read one turn and that period in place of `L` then; and that look takes up to [`GLOBAL_MAX`] from
+//! the global queue.
 //!
 //! Tests: `it::fairness`.
 
@@ -151,6 +155,12 @@ impl WorkerShared {
         self.stuck_at.store(turn, Relaxed);
     }
 
+    /// For the hub's next host.
+    pub(crate) fn forget_host(&self) {
+        self.stuck_at.store(0, Relaxed);
+        self.next.1.store(false, Relaxed);
+    }
+
     fn is_stuck(&self) -> bool {
         let turn = self.turn();
         turn != 0 && self.stuck_at.load(Relaxed) == turn
@@ -196,6 +206,8 @@ pub(crate) struct Worker {
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// Timers are being fired, or those woken whom a poll has found.
+    is_between_steps: Cell<bool>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
     /// Whom the last poll wakes.
@@ -252,6 +264,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
+        is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
         polled: RefCell::new(Vec::new()),
     };
@@ -276,13 +289,12 @@ impl Worker {
     pub(crate) fn host(&self) -> u16 {
         self.hub.id
     }
-    #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
     #[inline(always)]
-    pub(crate) fn engine_arc(&self) -> &Arc<Engine> {
-        &self.engine
+    pub(crate) fn engine_arc(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
     }
 
     /// Adds one to a counter of this worker, if counters are built in.
@@ -387,7 +399,8 @@ impl Worker {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         self.sample.set(cfg!(feature = "stats"));
-        if self.shared.next.1.load(Relaxed) {
+        let is_called = self.is_called();
+        if is_called {
             self.shared.next.1.store(false, Relaxed);
         }
         if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
@@ -403,7 +416,14 @@ impl Worker {
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
-        if self.hub.global.is_empty() { None } else { self.hub.global.try_pop(&InMemory) }
+        if self.hub.global.is_empty() {
+            None
+        } else if is_called {
+            // The turns here are long: one of them for each that waits would be too many.
+            self.take_global()
+        } else {
+            self.hub.global.try_pop(&InMemory)
+        }
     }
 
     /// The own inject queue, the global queue, own timers.
@@ -422,14 +442,28 @@ impl Worker {
             return None;
         }
         let mut first = None;
+        let mut is_batch = false;
         from.inject.take_all(&InMemory, |item| {
             if first.is_none() {
                 first = Some(item);
             } else {
+                is_batch = true;
                 self.push_old(item);
             }
         });
+        if is_batch {
+            self.announce_batch();
+        }
         first
+    }
+
+    /// Work that was announced where it lay before lies here now: a thief that came too early for it, or the
+    /// monitor, shall look again.
+    #[cold]
+    fn announce_batch(&self) {
+        if !self.hub.idle.hint() || !self.hub.wake_one(None) {
+            self.hub.watch.ensure_awake();
+        }
     }
 
     fn take_global(&self) -> Option<Item> {
@@ -439,13 +473,18 @@ impl Worker {
         }
         let share = (len / self.hub.workers.len() + 1).min(GLOBAL_MAX);
         let mut first = None;
+        let mut is_batch = false;
         self.hub.global.pop_batch(share, &InMemory, |item| {
             if first.is_none() {
                 first = Some(item);
             } else {
+                is_batch = true;
                 self.push_old(item);
             }
         });
+        if is_batch {
+            self.announce_batch();
+        }
         first
     }
 
@@ -673,6 +712,8 @@ impl Worker {
         if stay {
             self.back(now);
             self.wake_polled();
+        } else {
+            self.watch_timers();
         }
     }
 
@@ -709,7 +750,10 @@ impl Worker {
     fn wake_polled(&self) -> bool {
         let mut wakers = std::mem::take(&mut *self.polled.borrow_mut());
         let found = !wakers.is_empty();
+        // What is woken here may spawn, though no step runs.
+        self.is_between_steps.set(true);
         poller::wake_all(&mut wakers, || self.count(|counters| &counters.panics));
+        self.is_between_steps.set(false);
         // Keeps the buffer.
         *self.polled.borrow_mut() = wakers;
         found
@@ -720,6 +764,13 @@ impl Worker {
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
+        self.watch_timers();
+    }
+
+    /// Back from the list of sleepers: its timers are no longer those of a sleeper, whose bed has their limit,
+    /// and perhaps nobody sleeps in the poller any more.
+    /// Model: `model::watch::a_worker_that_is_back_has_its_timers_watched`.
+    fn watch_timers(&self) {
         if self.shared.timers.next_due() != NEVER || self.hub.poller.is_used() {
             self.hub.watch.ensure_awake();
         }
@@ -869,6 +920,10 @@ impl Worker {
                     self.push_old(number);
                 } else if status == Status::Consumed && turn.out.ending.is_none() {
                     self.end(number, slot, ExitReason::Normal, None, false, false);
+                } else if status == Status::Deaf {
+                    if slot.release_deaf() == After::Queue {
+                        self.push_old(number);
+                    }
                 } else {
                     self.finish_specially(number, pid, slot, status, turn.out.ending.take());
                 }
@@ -1293,8 +1348,10 @@ impl Worker {
 
     /// Arms a timer of this worker.
     pub(crate) fn arm(&self, due: u64, action: TimerAction) -> crate::command::TimerKey {
+        let key = self.shared.timers.arm(self.me, due, action);
+        // After the arming, as after a push: the monitor sees the timer, or is called.
         self.hub.watch.ensure_awake();
-        self.shared.timers.arm(self.me, due, action)
+        key
     }
 
     /// Arms the timeout of a yield of the process that this worker runs.
@@ -1332,7 +1389,9 @@ impl Worker {
 
     /// Fires what is due with a worker: its own, or one that is busy.
     fn fire(&self, of: &WorkerShared, now: u64) -> usize {
-        of.timers.fire(now, |key, action| {
+        // What is woken here may spawn, though no step runs.
+        self.is_between_steps.set(true);
+        let fired = of.timers.fire(now, |key, action| {
             self.count(|counters| &counters.timers_fired);
             self.shared.counters.note_lateness(now.saturating_sub(key.due));
             match action {
@@ -1342,17 +1401,24 @@ impl Worker {
                 TimerAction::TimeOut(to) => {
                     route::complete(to, Err(YieldError::TimedOut));
                 }
-                TimerAction::Tick(to, period) => crate::command::clock::tick(of, key, to, period, now),
+                TimerAction::Tick(to, period) => crate::command::clock::tick(self.hub, key, to, period, now),
+                TimerAction::Wake(waker) => {
+                    // Another runtime's waker may panic.
+                    let _ = contain(|| waker.wake());
+                }
                 TimerAction::Kill(pid, reason) => {
                     links::kill(pid, reason);
                 }
-                TimerAction::Wake(waker) => {
-                    if contain(|| waker.wake()).is_err() {
-                        self.count(|counters| &counters.panics);
-                    }
-                }
             }
-        })
+        });
+        self.is_between_steps.set(false);
+        fired
+    }
+
+    /// Is a step running on this worker, or what follows one? While it does, the host has a process, and
+    /// does not end; foreign wakers that timers and polls wake have no such protection.
+    pub(crate) fn is_between_steps(&self) -> bool {
+        self.is_between_steps.get()
     }
 
     /// The step takes a message: what it asks from now on is asked on behalf of that message's askers.

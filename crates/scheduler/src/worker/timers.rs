@@ -26,10 +26,10 @@ pub(crate) enum TimerAction {
     TimeOut(ReplyTo),
     /// Completes a yield, and is armed again this many nanoseconds after it was due.
     Tick(ReplyTo, u64),
+    /// Wakes a future.
+    Wake(std::task::Waker),
     /// Ends a process whose cancellation ran out of time.
     Kill(LocalPid, std::sync::Arc<str>),
-    /// Wakes a task.
-    Wake(std::task::Waker),
 }
 
 pub(crate) struct Timers {
@@ -84,12 +84,12 @@ impl Timers {
 
     /// Takes a timer away; `false`: it has fired or is gone.
     pub(crate) fn cancel(&self, key: TimerKey) -> bool {
-        // What it would have done is dropped outside of the lock: a waker is somebody's code.
-        let action;
         let mut armed = self.armed.lock();
         let due = armed.repeating.remove(&key.number).unwrap_or(key.due);
-        action = armed.tree.remove(&TimerKey { due, ..key });
+        let action = armed.tree.remove(&TimerKey { due, ..key });
         self.note(&armed);
+        drop(armed);
+        // Outside of the lock: it may be another runtime's waker.
         action.is_some()
     }
 
@@ -117,6 +117,21 @@ impl Timers {
             act(key, action);
         }
         fired
+    }
+
+    /// Takes every timer away, when nobody needs them any more.
+    pub(crate) fn clear(&self) {
+        let (tree, repeating) = {
+            let mut armed = self.armed.lock();
+            let all = (std::mem::take(&mut armed.tree), std::mem::take(&mut armed.repeating));
+            self.note(&armed);
+            all
+        };
+        // A waker's drop is another runtime's code.
+        for (_, action) in tree {
+            let _ = crate::process::contain(|| drop(action));
+        }
+        drop(repeating);
     }
 
     /// How many are armed.

@@ -2,7 +2,8 @@
 //!
 //! While any worker is up it looks, soon after it got up and then every [`PERIOD`]: a worker whose turn
 //! count has not moved while work waits with it gets a thief woken, who may then take the run-next place
-//! too. It moves the coarse clock, and points busy workers to due timers. When all workers are parked it
+//! too. It moves the coarse clock, and points busy workers to due timers and to what waits in inject and
+//! global queues. When all workers are parked it
 //! sleeps without a limit; the first push after that which wakes nobody wakes it, once for each idle
 //! period, after the push.
 //!
@@ -160,13 +161,15 @@ mod program {
         /// `true`: nothing waits, and each worker that is up runs the same step as at the last look.
         fn look(&mut self, now: u64) -> bool {
             let mut is_calm = true;
+            let global_waits = !self.hub.global.is_empty();
             self.hub.idle.note_parked(&mut self.parked);
             for (index, worker) in self.hub.workers.iter().enumerate() {
                 let due = worker.timers.next_due() <= now;
                 let unmoved = !note_turn(worker, &mut self.seen[index], now);
                 let waits = due || worker.has_waiting();
                 is_calm &= !waits && (unmoved || self.parked[index]);
-                if due || (unmoved && waits) {
+                // What waits beyond the local queues waits for a look around: 61 turns, which may be long ones.
+                if due || (unmoved && waits) || global_waits || !worker.inject.is_empty() {
                     worker.ask_attention();
                 }
                 if unmoved && waits {
@@ -176,7 +179,7 @@ mod program {
                     }
                 }
             }
-            is_calm && self.hub.global.is_empty()
+            is_calm && !global_waits
         }
 
         /// How long it may rest: a timer of a worker that runs a step is the monitor's.
@@ -225,10 +228,15 @@ mod program {
             } else if !is_lively && is_calm && clock::now_nanos() >= called_at + CALLED_GAP.as_nanos() as u64
             {
                 watch.announce();
-                watch.parker.park(Some(FIRST_LOOK));
+                let announced = clock::now_nanos();
+                // An old token, or a wake for nothing, must not make that wait shorter.
+                while !watch.is_called() && clock::now_nanos() < announced + FIRST_LOOK.as_nanos() as u64 {
+                    watch.parker.park(Some(FIRST_LOOK));
+                }
                 let now = clock::refresh();
                 is_calm = looks.look(now);
-                if is_calm && !watch.is_called() {
+                let is_running = matches!(hub.phase(), Phase::Open | Phase::Closing);
+                if is_calm && is_running && !watch.is_called() {
                     watch.parker.park(Some(looks.rest(now)));
                 }
                 watch.get_up()

@@ -5,6 +5,7 @@
     reason = "tests measure with the real clock, and pause between two looks at what they wait for"
 )]
 
+mod channel;
 mod commands;
 mod fairness;
 mod field_cases;
@@ -18,4 +19,6 @@ mod routing;
 mod stress;
 mod supervisor;
 mod support;
+mod task;
+mod time;
 mod typed;

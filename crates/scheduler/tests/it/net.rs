@@ -8,52 +8,13 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use evener_scheduler::net::{TcpListener, TcpStream, UdpSocket};
-use evener_scheduler::{
-    Events, InitContext, Package, Payload, Pid, Process, ProcessError, Scheduler, SpawnOptions, StepOutput,
-    send,
-};
+use evener_scheduler::{Events, Pid, Scheduler, SpawnOptions, StepOutput, task};
 
 use crate::support::{LIMIT, Rng, in_a_program_of_its_own, kill, recv, scheduler, until};
-
-// ------------------------------------------------------------------ futures as processes
-
-/// A future that is polled by the steps of a process; its waker is a message.
-struct Task {
-    future: Pin<Box<dyn Future<Output = ()> + Send>>,
-    waker: Option<Waker>,
-}
-
-struct Message(Pid);
-
-impl Wake for Message {
-    fn wake(self: Arc<Self>) {
-        // The task may have ended.
-        let _ = send(Package::new(self.0, ()));
-    }
-}
-
-impl Process for Task {
-    fn init(&mut self, cx: &InitContext, _: &str, _: Payload) -> Result<(), ProcessError> {
-        let waker = Waker::from(Arc::new(Message(cx.pid())));
-        waker.wake_by_ref();
-        self.waker = Some(waker);
-        Ok(())
-    }
-    fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
-        if events.by_ref().count() == 0 {
-            return Ok(());
-        }
-        let waker = self.waker.as_ref().unwrap();
-        if self.future.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
-            out.done(());
-        }
-        Ok(())
-    }
-}
 
 /// Runs a future on the scheduler's workers.
 fn spawn<T: Send + 'static>(
@@ -61,41 +22,17 @@ fn spawn<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> (Pid, Receiver<T>) {
     let (sender, receiver) = channel();
-    let future = Box::pin(async move {
+    let handle = s.spawn_task(async move {
         // Nobody may want it.
         let _ = sender.send(future.await);
     });
-    (s.spawn(Task { future, waker: None }, SpawnOptions::new()).unwrap(), receiver)
+    (handle.pid().expect("the scheduler is open"), receiver)
 }
 
 /// Runs a future on the scheduler's workers, and waits for it.
 #[track_caller]
 fn run<T: Send + 'static>(s: &Scheduler, future: impl Future<Output = T> + Send + 'static) -> T {
     recv(&spawn(s, future).1)
-}
-
-struct Thread(std::thread::Thread);
-
-impl Wake for Thread {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread, its sockets being the scheduler's.
-#[track_caller]
-fn run_here<T>(s: &Scheduler, future: impl Future<Output = T>) -> T {
-    let _entered = s.enter();
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Thread(std::thread::current())));
-    let began = Instant::now();
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        assert!(began.elapsed() < LIMIT, "waited too long for a future");
-        std::thread::park_timeout(LIMIT);
-    }
 }
 
 /// Both, each polled whenever one is woken.
@@ -145,6 +82,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 async fn echo(stream: TcpStream) {
+    stream.set_nodelay(true).unwrap();
     let mut buf = [0; 4096];
     loop {
         match stream.read(&mut buf).await {
@@ -259,7 +197,7 @@ fn a_refused_packet_is_told_once() {
 fn two_tasks_read_one_socket_and_each_packet_goes_to_one() {
     const PACKETS: usize = 2000;
     let s = Arc::new(scheduler(2));
-    let socket = Arc::new(run_here(&s, UdpSocket::bind("127.0.0.1:0")).unwrap());
+    let socket = Arc::new(s.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap());
     let to = socket.local_addr().unwrap();
     let seen = Arc::new(Mutex::new(vec![0_u8; PACKETS]));
     let count = Arc::new(AtomicUsize::new(0));
@@ -423,7 +361,7 @@ fn a_thousand_connections_talk_at_once() {
 #[test]
 fn several_tasks_accept_from_one_listener() {
     let s = Arc::new(scheduler(2));
-    let (listener, addr) = run_here(&s, listener());
+    let (listener, addr) = s.block_on(listener());
     let listener = Arc::new(listener);
     let accepted = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..8)
@@ -460,7 +398,7 @@ fn several_tasks_accept_from_one_listener() {
 fn a_writer_waits_for_a_slow_reader() {
     const LEN: usize = 8 << 20;
     let s = Arc::new(scheduler(2));
-    let (listener, addr) = run_here(&s, listener());
+    let (listener, addr) = s.block_on(listener());
     let polls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&polls);
     let (_, written) = spawn(&s, async move {
@@ -645,7 +583,7 @@ fn without_a_scheduler_there_are_no_sockets() {
     let error = glance_here(TcpListener::bind("127.0.0.1:0")).unwrap_err();
     assert!(error.to_string().contains("no scheduler here"), "{error}");
     let s = scheduler(1);
-    let listener = run_here(&s, TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = s.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     drop(listener);
     assert_eq!(s.registrations().descriptors, 0);
     let error = glance_here(UdpSocket::bind("127.0.0.1:0")).unwrap_err();
@@ -787,9 +725,9 @@ fn a_shutdown_wakes_who_waits() {
 #[test]
 fn who_waits_hears_of_the_end_of_the_scheduler() {
     let s = scheduler(2);
-    let (one, other) = run_here(&s, pair());
+    let (one, other) = s.block_on(pair());
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| run_here(&s, one.read(&mut [0; 8])));
+        let waits = scope.spawn(|| s.block_on(one.read(&mut [0; 8])));
         until("it waits", || s.registrations().socket_waiters == 1);
         s.shutdown(LIMIT);
         let error = waits.join().unwrap().unwrap_err();
@@ -797,7 +735,7 @@ fn who_waits_hears_of_the_end_of_the_scheduler() {
     });
     // What need not wait goes on.
     assert_eq!(other.try_write(b"x").unwrap(), 1);
-    let error = run_here(&s, pair_or_error()).unwrap_err();
+    let error = s.block_on(pair_or_error()).unwrap_err();
     assert!(error.to_string().contains("has ended"), "{error}");
 }
 
@@ -831,18 +769,9 @@ fn a_million_waits_leave_nothing() {
                     if let Some(read) = glance(one.read(&mut buf)).await {
                         got.fetch_add(read.unwrap() as u64, SeqCst);
                     }
-                    if round % 1000 == 0 {
-                        // Lets the others have a turn.
-                        let mut is_second = false;
-                        poll_fn(|cx| {
-                            cx.waker().wake_by_ref();
-                            if std::mem::replace(&mut is_second, true) {
-                                Poll::Ready(())
-                            } else {
-                                Poll::Pending
-                            }
-                        })
-                        .await;
+                    if round % 50 == 0 {
+                        // A poll has a budget, beyond which nothing waits.
+                        task::yield_now().await;
                     }
                 }
             })
@@ -1073,12 +1002,12 @@ fn a_socket_made_outside_is_heard_by_sleepers() {
     for workers in [1, 2, 4] {
         let s = scheduler(workers);
         until("all sleep", || s.stats().parked == workers);
-        let socket = run_here(&s, UdpSocket::bind("127.0.0.1:0")).unwrap();
+        let socket = s.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
         let to = socket.local_addr().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..20 {
             std::thread::scope(|scope| {
-                let heard = scope.spawn(|| run_here(&s, socket.recv_from(&mut [0; 8])).unwrap().0);
+                let heard = scope.spawn(|| s.block_on(socket.recv_from(&mut [0; 8])).unwrap().0);
                 until("it waits", || s.registrations().socket_waiters == 1);
                 sender.send_to(b"x", to).unwrap();
                 assert_eq!(heard.join().unwrap(), 1);
@@ -1093,7 +1022,7 @@ fn a_socket_made_outside_is_heard_by_sleepers() {
 #[test]
 fn who_sleeps_in_the_poller_hears_everything_else() {
     let s = scheduler(1);
-    let _socket = run_here(&s, UdpSocket::bind("127.0.0.1:0")).unwrap();
+    let _socket = s.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
     let mut rng = Rng::new(5);
     for round in 0..2000 {
         if rng.below(4) == 0 {
@@ -1131,7 +1060,7 @@ fn a_listener_pauses_while_there_are_no_descriptors() {
 fn few_descriptors_apart() {
     const CLIENTS: usize = 20;
     let s = Arc::new(scheduler(2));
-    let (listener, addr) = run_here(&s, listener());
+    let (listener, addr) = s.block_on(listener());
     let clients: Vec<_> = (0..CLIENTS).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
     // Room for five more.
     let next = std::fs::File::open("/dev/null").unwrap();

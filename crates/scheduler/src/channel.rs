@@ -1,0 +1,477 @@
+//! Channels between tasks: many senders, many receivers, each value to one of them.
+//!
+//! A queue behind a short lock, and two lists of who waits. Whoever changes the queue wakes one of the other
+//! side, outside of the lock, and takes it out of its list; a future that was woken so and is dropped before
+//! it looked passes the word on, so no wake is lost to a time-out or an abort. Values come in the order in
+//! which they were sent; a full channel lets its senders in, in the order in which they came. Each operation
+//! that succeeds charges the cooperative budget ([`crate::task::coop`]).
+//!
+//! ```
+//! use evener_scheduler::{Scheduler, channel, task};
+//!
+//! let scheduler = Scheduler::new()?;
+//! scheduler.block_on(async {
+//!     let (sender, receiver) = channel::bounded(2);
+//!     task::spawn(async move {
+//!         for n in 0..5 {
+//!             sender.send(n).await.unwrap();
+//!         }
+//!     })
+//!     .detach();
+//!     let mut got = Vec::new();
+//!     while let Ok(n) = receiver.recv().await {
+//!         got.push(n);
+//!     }
+//!     assert_eq!(got, [0, 1, 2, 3, 4]);
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::process::contain;
+use crate::sync::Mutex;
+use crate::task::coop;
+
+/// All receivers are gone; the value comes back.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the channel is closed")]
+pub struct Closed<T>(pub T);
+
+impl<T> fmt::Debug for Closed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closed(..)")
+    }
+}
+
+/// Why a value was not sent at once; it comes back.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TrySendError<T> {
+    /// There is no room now.
+    #[error("the channel is full")]
+    Full(T),
+    /// All receivers are gone.
+    #[error("the channel is closed")]
+    Closed(T),
+}
+
+impl<T> fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TrySendError::Full(_) => "Full(..)",
+            TrySendError::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+/// All senders are gone, and everything that was sent has been received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the channel is closed and empty")]
+pub struct Ended;
+
+/// Why there is no value at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TryRecvError {
+    /// There is none now.
+    #[error("the channel is empty")]
+    Empty,
+    /// All senders are gone.
+    #[error("the channel is closed and empty")]
+    Ended,
+}
+
+/// Who waits on one side, first come first served.
+#[derive(Default)]
+struct Waiters {
+    list: VecDeque<(u64, Waker)>,
+    last: u64,
+}
+
+impl Waiters {
+    /// Puts a waiter at the end, or renews its waker where it stands.
+    fn wait(&mut self, number: &mut u64, waker: &Waker) -> Option<Waker> {
+        if *number != 0
+            && let Some((_, old)) = self.list.iter_mut().find(|(other, _)| other == number)
+        {
+            return (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()));
+        }
+        self.last += 1;
+        *number = self.last;
+        self.list.push_back((self.last, waker.clone()));
+        None
+    }
+
+    fn pop(&mut self) -> Option<Waker> {
+        self.list.pop_front().map(|(_, waker)| waker)
+    }
+
+    /// Takes a waiter out. `Err`: it has been woken already.
+    fn leave(&mut self, number: u64) -> Result<Waker, ()> {
+        let place = self.list.iter().position(|(other, _)| *other == number).ok_or(())?;
+        self.list.remove(place).map(|(_, waker)| waker).ok_or(())
+    }
+}
+
+struct State<T> {
+    queue: VecDeque<T>,
+    /// Who waits for a value, and who waits for room.
+    receiving: Waiters,
+    sending: Waiters,
+    senders: usize,
+    receivers: usize,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    capacity: usize,
+}
+
+/// Wakes outside of the lock; another runtime's waker may panic.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        let _ = contain(|| waker.wake());
+    }
+}
+
+fn wake_all(wakers: Waiters) {
+    for (_, waker) in wakers.list {
+        wake(Some(waker));
+    }
+}
+
+/// The sending side. Clones send into the same channel; the last one to go ends it.
+pub struct Sender<T>(Arc<Shared<T>>);
+
+/// The receiving side. Clones share the values; the last one to go closes it.
+pub struct Receiver<T>(Arc<Shared<T>>);
+
+fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let state = State {
+        queue: VecDeque::new(),
+        receiving: Waiters::default(),
+        sending: Waiters::default(),
+        senders: 1,
+        receivers: 1,
+    };
+    let shared = Arc::new(Shared { state: Mutex::new(state), capacity });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+/// A channel that holds at most `capacity` values: who sends more waits.
+///
+/// # Panics
+/// With a capacity of zero.
+#[track_caller]
+#[must_use]
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(capacity > 0, "a channel must hold at least one value");
+    channel(capacity)
+}
+
+/// A channel that holds whatever is sent: it grows with a receiver that is too slow.
+#[must_use]
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    channel(usize::MAX)
+}
+
+impl<T> Sender<T> {
+    /// Sends when there is room. Dropped while it waits, it has sent nothing.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn send(&self, value: T) -> Sending<'_, T> {
+        Sending { channel: self, value: Some(value), number: 0 }
+    }
+
+    /// Sends at once or not at all; from any thread. It does not overtake senders that wait.
+    ///
+    /// # Errors
+    /// [`TrySendError`].
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        let waker = {
+            let mut state = self.0.state.lock();
+            if state.receivers == 0 {
+                return Err(TrySendError::Closed(value));
+            }
+            if state.queue.len() >= self.0.capacity || !state.sending.list.is_empty() {
+                return Err(TrySendError::Full(value));
+            }
+            state.queue.push_back(value);
+            state.receiving.pop()
+        };
+        wake(waker);
+        Ok(())
+    }
+
+    /// Values that wait to be received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.state.lock().queue.len()
+    }
+
+    /// Does none wait?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Have all receivers gone?
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.state.lock().receivers == 0
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next value. Dropped while it waits, it has taken nothing.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub fn recv(&self) -> Receiving<'_, T> {
+        Receiving { channel: self, number: 0 }
+    }
+
+    /// The next value, if one is there; from any thread.
+    ///
+    /// # Errors
+    /// [`TryRecvError`].
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        let (value, waker) = {
+            let mut state = self.0.state.lock();
+            match state.queue.pop_front() {
+                Some(value) => (value, state.sending.pop()),
+                None if state.senders == 0 => return Err(TryRecvError::Ended),
+                None => return Err(TryRecvError::Empty),
+            }
+        };
+        wake(waker);
+        Ok(value)
+    }
+
+    /// Values that wait to be received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.state.lock().queue.len()
+    }
+
+    /// Does none wait?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.state.lock().senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.0.state.lock().receivers += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.0.state.lock();
+            state.senders -= 1;
+            if state.senders != 0 {
+                return;
+            }
+            std::mem::take(&mut state.receiving)
+        };
+        wake_all(waiting);
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let (waiting, left) = {
+            let mut state = self.0.state.lock();
+            state.receivers -= 1;
+            if state.receivers != 0 {
+                return;
+            }
+            (std::mem::take(&mut state.sending), std::mem::take(&mut state.queue))
+        };
+        wake_all(waiting);
+        // Values that nobody will receive: their drop is the user's code, outside of the lock.
+        drop(left);
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sender({} waiting)", self.len())
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver({} waiting)", self.len())
+    }
+}
+
+/// A value on its way; made by [`Sender::send`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Sending<'a, T> {
+    channel: &'a Sender<T>,
+    value: Option<T>,
+    /// Its place among those who wait, 0 if it never waited.
+    number: u64,
+}
+
+impl<T> Unpin for Sending<'_, T> {}
+
+impl<T> fmt::Debug for Sending<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sending")
+    }
+}
+
+impl<T> Future for Sending<'_, T> {
+    type Output = Result<(), Closed<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(coop::poll_proceed(cx));
+        let this = &mut *self;
+        let old;
+        let woken = {
+            let mut state = this.channel.0.state.lock();
+            if state.receivers == 0 {
+                drop(state);
+                this.number = 0;
+                return Poll::Ready(Err(Closed(this.value.take().expect("polled after its end"))));
+            }
+            // Who was woken for room comes first; who comes anew stands behind those who wait.
+            let was_woken =
+                this.number != 0 && !state.sending.list.iter().any(|(other, _)| *other == this.number);
+            let may = was_woken || state.sending.list.is_empty();
+            if may && state.queue.len() < this.channel.0.capacity {
+                this.number = 0;
+                state.queue.push_back(this.value.take().expect("polled after its end"));
+                Some(state.receiving.pop())
+            } else {
+                old = state.sending.wait(&mut this.number, cx.waker());
+                drop(state);
+                drop(old);
+                None
+            }
+        };
+        match woken {
+            Some(waker) => {
+                wake(waker);
+                Poll::Ready(Ok(()))
+            }
+            None => {
+                coop::refund();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> Drop for Sending<'_, T> {
+    fn drop(&mut self) {
+        if self.number == 0 {
+            return;
+        }
+        let (left, next) = {
+            let mut state = self.channel.0.state.lock();
+            match state.sending.leave(self.number) {
+                Ok(waker) => (Some(waker), None),
+                // It was woken for room that it does not use: that goes to the next.
+                Err(()) => (None, state.sending.pop()),
+            }
+        };
+        drop(left);
+        wake(next);
+    }
+}
+
+/// A value to come; made by [`Receiver::recv`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Receiving<'a, T> {
+    channel: &'a Receiver<T>,
+    /// As in [`Sending`].
+    number: u64,
+}
+
+impl<T> fmt::Debug for Receiving<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receiving")
+    }
+}
+
+impl<T> Future for Receiving<'_, T> {
+    type Output = Result<T, Ended>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(coop::poll_proceed(cx));
+        let this = &mut *self;
+        let old;
+        let taken = {
+            let mut state = this.channel.0.state.lock();
+            match state.queue.pop_front() {
+                Some(value) => {
+                    if this.number != 0 {
+                        // Still in the list if it came back by itself.
+                        old = state.receiving.leave(this.number).ok();
+                        this.number = 0;
+                    } else {
+                        old = None;
+                    }
+                    Some((value, state.sending.pop()))
+                }
+                None if state.senders == 0 => {
+                    this.number = 0;
+                    return Poll::Ready(Err(Ended));
+                }
+                None => {
+                    old = state.receiving.wait(&mut this.number, cx.waker());
+                    None
+                }
+            }
+        };
+        drop(old);
+        match taken {
+            Some((value, waker)) => {
+                wake(waker);
+                Poll::Ready(Ok(value))
+            }
+            None => {
+                coop::refund();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> Drop for Receiving<'_, T> {
+    fn drop(&mut self) {
+        if self.number == 0 {
+            return;
+        }
+        let (left, next) = {
+            let mut state = self.channel.0.state.lock();
+            match state.receiving.leave(self.number) {
+                Ok(waker) => (Some(waker), None),
+                // It was woken for a value that it does not take: another may.
+                Err(()) if !state.queue.is_empty() => (None, state.receiving.pop()),
+                Err(()) => (None, None),
+            }
+        };
+        drop(left);
+        wake(next);
+    }
+}

@@ -1,0 +1,46 @@
+//! The cooperative budget: how much a task may do in one poll.
+//!
+//! A future whose sockets, timers, channels and mailbox are always ready would never give its worker back.
+//! So each of evener's own operations charges the budget of the present poll; when it is used up they say
+//! `Pending` after waking the task, which goes to the old end of the queue.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+
+/// Operations in one poll (as tokio's).
+pub const BUDGET: u32 = 128;
+
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(BUDGET) };
+}
+
+/// A poll begins.
+#[inline]
+pub(crate) fn reset() {
+    LEFT.set(BUDGET);
+}
+
+/// Charges the present poll for one operation that is about to succeed. `Pending`: the budget is used up and
+/// the task has been woken; return `Pending` from the poll. For operations of your own.
+#[inline]
+pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
+    let left = LEFT.get();
+    if left == 0 {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    LEFT.set(left - 1);
+    Poll::Ready(())
+}
+
+/// Gives back what [`poll_proceed`] took, when the operation then had to wait.
+#[inline]
+pub(crate) fn refund() {
+    LEFT.set(LEFT.get() + 1);
+}
+
+/// Charges the budget once; for loops that wait for nothing else.
+pub fn consume_budget() -> impl Future<Output = ()> + Send {
+    poll_fn(poll_proceed)
+}
