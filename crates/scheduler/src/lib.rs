@@ -54,6 +54,8 @@
 //! | `route/` | who hears whom: relay, names, monitors and links, supervisors, hosts |
 //! | `queues/` | where ready ones wait |
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
+//! | `poller/` | readiness of sockets, learned by the workers themselves |
+//! | `net/` | sockets |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -79,6 +81,10 @@ pub mod channel;
 mod clock;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+pub mod net;
+#[cfg(not(loom))]
+mod poller;
 #[cfg(not(loom))]
 mod route;
 #[cfg(not(loom))]
@@ -108,6 +114,11 @@ mod worker {
     pub(crate) mod spare;
     pub(crate) mod watch;
 }
+/// As much of the poller.
+#[cfg(loom)]
+mod poller {
+    pub(crate) mod post;
+}
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
 pub use process::payload::{Payload, SharedBytes};
@@ -130,6 +141,7 @@ pub mod commands {
 #[cfg(not(loom))]
 mod api {
     pub use crate::command::{Completer, Handler, HandlerContext};
+    pub use crate::poller::PollerStats;
     pub use crate::process::budget::{Budget, QueueLimitExceeded, Terminal, TopicUse};
     pub use crate::process::message::{Cancel, Event, Exit, ExitBy, Message};
     pub use crate::process::{Events, InitContext, ResetError, SpawnError, SpawnOptions, StepOutput};

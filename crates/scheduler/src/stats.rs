@@ -45,6 +45,8 @@ pub(crate) struct Counters {
     pub(crate) late_completions: AtomicU64,
     pub(crate) timers_fired: AtomicU64,
     pub(crate) retired: AtomicU64,
+    pub(crate) polls: AtomicU64,
+    pub(crate) poll_events: AtomicU64,
     step_times: [AtomicU64; BUCKETS],
     lateness: [AtomicU64; BUCKETS],
 }
@@ -68,6 +70,8 @@ impl Counters {
             late_completions: AtomicU64::new(0),
             timers_fired: AtomicU64::new(0),
             retired: AtomicU64::new(0),
+            polls: AtomicU64::new(0),
+            poll_events: AtomicU64::new(0),
             step_times: std::array::from_fn(|_| AtomicU64::new(0)),
             lateness: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -81,7 +85,7 @@ impl Counters {
         self.running.store(0, Relaxed);
     }
 
-    fn all(&self) -> [&AtomicU64; 15] {
+    fn all(&self) -> [&AtomicU64; 17] {
         [
             &self.turns,
             &self.spawned,
@@ -98,6 +102,8 @@ impl Counters {
             &self.late_completions,
             &self.timers_fired,
             &self.retired,
+            &self.polls,
+            &self.poll_events,
         ]
     }
 
@@ -106,6 +112,11 @@ impl Counters {
     pub(crate) fn bump(counter: &AtomicU64) {
         // Release: a reader that sees an end or a birth counted sees what came before it (`Hub::live`).
         counter.store(counter.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// Adds so many, by the only writer.
+    pub(crate) fn add(counter: &AtomicU64, more: u64) {
+        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
     /// Counts a turn, by the runner. It never comes back to 0 or 1, which mean that the first turn is to
@@ -209,6 +220,10 @@ pub struct WorkerStats {
     pub timers_fired: u64,
     /// Slots whose generations were used up.
     pub retired_slots: u64,
+    /// Times it asked the poller for events, with or without waiting.
+    pub polls: u64,
+    /// Events that it got there.
+    pub poll_events: u64,
     /// In its run-next place and deque now.
     pub queued_young: usize,
     /// In its FIFO now.
@@ -273,6 +288,8 @@ pub struct Stats {
     pub long_steps: Vec<LongStep>,
     /// How many there were in all.
     pub long_steps_count: u64,
+    /// The poller.
+    pub poller: crate::poller::PollerStats,
 }
 
 /// Spare workers, which stand in for those whose steps do not end.
@@ -322,6 +339,8 @@ impl Stats {
                 late_completions: of(&counters.late_completions),
                 timers_fired: of(&counters.timers_fired),
                 retired_slots: of(&counters.retired),
+                polls: of(&counters.polls),
+                poll_events: of(&counters.poll_events),
                 queued_young,
                 queued_old,
                 queued_inject,
@@ -360,6 +379,7 @@ impl Stats {
             spare_workers,
             long_steps,
             long_steps_count,
+            poller: hub.poller.stats(),
         }
     }
 
@@ -386,6 +406,8 @@ impl Stats {
             late_completions: sum.late_completions + worker.late_completions,
             timers_fired: sum.timers_fired + worker.timers_fired,
             retired_slots: sum.retired_slots + worker.retired_slots,
+            polls: sum.polls + worker.polls,
+            poll_events: sum.poll_events + worker.poll_events,
             queued_young: sum.queued_young + worker.queued_young,
             queued_old: sum.queued_old + worker.queued_old,
             queued_inject: sum.queued_inject + worker.queued_inject,
@@ -408,6 +430,10 @@ pub struct Registrations {
     pub timers: usize,
     /// Mailboxes with an account of budgets.
     pub accounts: usize,
+    /// Sockets registered with the poller.
+    pub descriptors: usize,
+    /// Entries in the lists of those who wait for them.
+    pub socket_waiters: usize,
 }
 
 impl Registrations {
@@ -419,6 +445,8 @@ impl Registrations {
             names: engine.names.len(),
             timers: engine.hub.workers.iter().map(|worker| worker.timers.len()).sum(),
             accounts: budget::accounts_of(engine.hub.id),
+            descriptors: engine.hub.poller.stats().descriptors,
+            socket_waiters: engine.hub.poller.waiting(),
         }
     }
 }
@@ -428,7 +456,7 @@ impl std::fmt::Display for Stats {
     /// all; then what belongs to no worker.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         type Row = (&'static str, fn(&WorkerStats) -> u64);
-        const ROWS: [Row; 18] = [
+        const ROWS: [Row; 20] = [
             ("turns", |worker| worker.turns),
             ("spawned by steps", |worker| worker.spawned),
             ("ended", |worker| worker.ended),
@@ -443,6 +471,8 @@ impl std::fmt::Display for Stats {
             ("over budget", |worker| worker.over_budget),
             ("late completions", |worker| worker.late_completions),
             ("timers fired", |worker| worker.timers_fired),
+            ("polls", |worker| worker.polls),
+            ("poll events", |worker| worker.poll_events),
             ("queued: young", |worker| worker.queued_young as u64),
             ("queued: old", |worker| worker.queued_old as u64),
             ("queued: injected", |worker| worker.queued_inject as u64),
@@ -487,6 +517,12 @@ impl std::fmt::Display for Stats {
             let running = if *is_running { ", runs still" } else { "" };
             writeln!(f, "  {pid}  on worker {worker}, {count} times, longest {longest:?}{running}")?;
         }
+        let crate::PollerStats { descriptors, monitor_polls, rings, repairs, accept_pauses } = self.poller;
+        writeln!(
+            f,
+            "poller            {descriptors} descriptors, {rings} rings, {monitor_polls} polls of the monitor, \
+             {repairs} repairs, {accept_pauses} accept pauses"
+        )?;
         for (name, times) in [("step time", &self.step_times), ("timer lateness", &self.timer_lateness)] {
             let below = |part| match times.quantile(part) {
                 Some(time) => format!("{time:?}"),

@@ -33,6 +33,7 @@ mod inject;
 mod lend;
 mod mailbox;
 mod next;
+mod poller;
 mod slot;
 mod task;
 mod watch;

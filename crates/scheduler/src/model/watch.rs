@@ -23,7 +23,7 @@ fn a_monitor_meets_a_worker(info: ModelInfo, looks: bool) {
                 // Two rounds of its life; up, it would go on looking.
                 for _ in 0..2 {
                     if idle.all_parked() {
-                        watch.sleep(idle, || true);
+                        watch.sleep(idle, || None);
                     }
                 }
             })
@@ -96,7 +96,7 @@ fn a_worker_that_is_back_has_its_timers_watched() {
                 let (idle, watch) = &*shared;
                 for _ in 0..2 {
                     if idle.all_parked() {
-                        watch.sleep(idle, || true);
+                        watch.sleep(idle, || None);
                     }
                 }
             })

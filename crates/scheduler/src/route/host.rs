@@ -10,6 +10,7 @@ use crate::command::{
     YieldError,
 };
 use crate::memory::{self, InMemory};
+use crate::poller::Poller;
 use crate::process::message::{KIND_MESSAGE, Message};
 use crate::process::slot::GENERATION_MAX;
 use crate::process::{
@@ -105,6 +106,7 @@ pub(crate) struct Hub {
     pub(crate) global: Global,
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
+    pub(crate) poller: &'static Poller,
     phase: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
@@ -145,6 +147,7 @@ impl Hub {
         if !is_new {
             hub.outside_births.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
+            hub.poller.reset();
             hub.workers.iter().chain(hub.spares()).for_each(WorkerShared::reset);
         }
         // Release: pairs with the Acquire in `phase`.
@@ -156,14 +159,16 @@ impl Hub {
     }
 
     fn leak(id: u16, workers: usize) -> &'static Hub {
+        let poller: &'static Poller = Box::leak(Box::new(Poller::new()));
         Box::leak(Box::new(Hub {
             id,
-            workers: (0..workers).map(|index| WorkerShared::new(index as u16)).collect(),
+            workers: (0..workers).map(|index| WorkerShared::new(index as u16, poller)).collect(),
             spares: (0..SPARES_MAX).map(|_| AtomicPtr::default()).collect(),
             in_use: AtomicUsize::new(workers),
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
+            poller,
             phase: AtomicU32::new(Phase::Gone as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
@@ -331,7 +336,7 @@ impl Hub {
         let place = &self.spares[usize::from(index) - self.workers.len()];
         if place.load(Relaxed).is_null() {
             // Release: pairs with the Acquire in `spare`.
-            place.store(Box::leak(Box::new(WorkerShared::new(index))), Release);
+            place.store(Box::leak(Box::new(WorkerShared::new(index, self.poller))), Release);
         }
     }
 

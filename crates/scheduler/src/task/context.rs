@@ -108,6 +108,14 @@ pub(crate) fn try_hub() -> Option<&'static Hub> {
     }
 }
 
+/// As [`try_hub`], with what keeps the host.
+pub(crate) fn try_engine() -> Option<Arc<Engine>> {
+    match crate::worker::current() {
+        Some(worker) => Some(worker.engine_arc()),
+        None => entered(),
+    }
+}
+
 fn entered() -> Option<Arc<Engine>> {
     ENTERED.try_with(|entered| entered.borrow().clone()).ok().flatten()
 }

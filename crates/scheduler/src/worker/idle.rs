@@ -156,12 +156,19 @@ impl Idle {
         was_last
     }
 
-    /// Enters the list of sleepers. The caller looks at every queue once more before it parks.
+    #[cfg(loom)]
     pub(crate) fn enter(&self, worker: u16, searching: bool) {
+        self.enter_at(worker, searching, false);
+    }
+
+    /// Enters the list of sleepers. The caller looks at every queue once more before it parks. `last`: to be
+    /// woken after all others, for it will sleep in the poller.
+    pub(crate) fn enter_at(&self, worker: u16, searching: bool, last: bool) {
         {
             let mut sleepers = self.sleepers.lock();
             debug_assert!(!sleepers.contains(&worker));
-            sleepers.push(worker);
+            let place = if last { 0 } else { sleepers.len() };
+            sleepers.insert(place, worker);
             let left = if searching { SEARCHING } else { 0 };
             self.counts.fetch_add(PARKED.wrapping_sub(left), AcqRel);
         }
@@ -220,17 +227,65 @@ impl Idle {
 const EMPTY: u32 = 0;
 const NOTIFIED: u32 = 1;
 const ASLEEP: u32 = 2;
+const ELSEWHERE: u32 = 3;
+
+/// What wakes a thread that sleeps elsewhere than in its [`Parker`].
+pub(crate) trait Bell {
+    /// Ends the sleep, also one that is only about to begin.
+    fn ring(&self);
+}
+
+/// For who sleeps nowhere else.
+impl Bell for () {
+    fn ring(&self) {}
+}
 
 /// A place to sleep for one thread, with one token: an unpark before the park is not lost.
-pub(crate) struct Parker {
+///
+/// The thread may also sleep elsewhere ([`Self::park_elsewhere`]) and be woken by a bell. The same word
+/// says so: who leaves a token learns from it where the sleeper is, and of many who do one rings.
+///
+/// Model: `model::poller::who_sleeps_elsewhere_is_woken`, with
+/// `model::poller::without_a_look_at_the_word_a_token_is_slept_over` as negative control.
+pub(crate) struct Parker<B = ()> {
     state: AtomicU32,
     lock: Mutex<()>,
     condvar: Condvar,
+    bell: B,
 }
 
 impl Parker {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU32::new(EMPTY), lock: Mutex::new(()), condvar: Condvar::new() }
+        Self::with_bell(())
+    }
+}
+
+impl<B: Bell> Parker<B> {
+    pub(crate) fn with_bell(bell: B) -> Self {
+        Self { state: AtomicU32::new(EMPTY), lock: Mutex::new(()), condvar: Condvar::new(), bell }
+    }
+
+    /// Sleeps in `wait`, which ends by itself or by the bell. `true`: there was a token.
+    pub(crate) fn park_elsewhere(&self, wait: impl FnOnce()) -> bool {
+        // On failure there is a token already: nobody would ring for it.
+        // Acquire: pairs with the swap in `unpark`, here and below.
+        if self.state.compare_exchange(EMPTY, ELSEWHERE, AcqRel, Acquire).is_ok() {
+            wait();
+        }
+        self.state.swap(EMPTY, AcqRel) == NOTIFIED
+    }
+
+    /// As [`Self::park_elsewhere`], as if there could be no token before: the models' negative control.
+    #[cfg(all(test, loom))]
+    pub(crate) fn park_elsewhere_blindly(&self, wait: impl FnOnce()) -> bool {
+        self.state.swap(ELSEWHERE, AcqRel);
+        wait();
+        self.state.swap(EMPTY, AcqRel) == NOTIFIED
+    }
+
+    /// Is there a token that the sleeper has not taken?
+    pub(crate) fn has_token(&self) -> bool {
+        self.state.load(Relaxed) == NOTIFIED
     }
 
     /// Sleeps till somebody unparks it, or at most for `limit`. `true`: there was a token.
@@ -265,11 +320,16 @@ impl Parker {
     /// Leaves a token and wakes the sleeper.
     pub(crate) fn unpark(&self) {
         // AcqRel: Release pairs with the Acquire in `park`.
-        if self.state.swap(NOTIFIED, AcqRel) == ASLEEP {
-            // The sleeper holds the lock from its ASLEEP till it waits: taking it once means that it
-            // waits by now, so the notification is not lost.
-            drop(self.lock.lock());
-            self.condvar.notify_one();
+        match self.state.swap(NOTIFIED, AcqRel) {
+            ASLEEP => {
+                // The sleeper holds the lock from its ASLEEP till it waits: taking it once means that it
+                // waits by now, so the notification is not lost.
+                drop(self.lock.lock());
+                self.condvar.notify_one();
+            }
+            // It may have woken by itself meanwhile: then the ring ends some other sleep, for nothing.
+            ELSEWHERE => self.bell.ring(),
+            _ => {}
         }
     }
 }

@@ -47,11 +47,13 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::clock::ThreadTime;
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
+use crate::poller::{self, Poller, Role};
 use crate::process::budget;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round_part};
 use crate::process::message::{self, CHAIN_MAX, Extension, Message};
@@ -107,7 +109,7 @@ pub(crate) struct WorkerShared {
     /// When the monitor first saw the present turn, in nanoseconds of [`crate::clock`].
     pub(crate) turn_seen_at: AtomicU64,
     pub(crate) timers: Timers,
-    pub(crate) parker: Parker,
+    pub(crate) parker: Parker<&'static Poller>,
     pub(crate) counters: Counters,
     pub(crate) absence: Absence,
     /// Whose inject queue and timers it serves: its own, or those of the worker at the head of the line that
@@ -129,7 +131,7 @@ struct NextLine(
 );
 
 impl WorkerShared {
-    pub(crate) fn new(index: u16) -> Self {
+    pub(crate) fn new(index: u16, poller: &'static Poller) -> Self {
         Self {
             inject: Inject::new(),
             next: NextLine(NextPlace::new(), AtomicBool::new(false)),
@@ -138,7 +140,7 @@ impl WorkerShared {
             stuck_at: AtomicU64::new(0),
             turn_seen_at: AtomicU64::new(0),
             timers: Timers::new(),
-            parker: Parker::new(),
+            parker: Parker::with_bell(poller),
             counters: Counters::new(),
             absence: Absence::new(),
             home: AtomicU16::new(index),
@@ -259,10 +261,12 @@ pub(crate) struct Worker {
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
     /// Under which number the last of them waits.
     chain_seq: Cell<u32>,
-    /// Timers are being fired.
+    /// Timers are being fired, or those woken whom a poll has found.
     is_between_steps: Cell<bool>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
+    /// Whom the last poll wakes.
+    polled: RefCell<Vec<Waker>>,
 }
 
 /// A worker in a closure that may block; its end, also by a panic, is the way back.
@@ -354,6 +358,7 @@ fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
         chain_seq: Cell::new(0),
         is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
+        polled: RefCell::new(Vec::new()),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
     struct Gone(&'static WorkerShared);
@@ -391,6 +396,10 @@ impl Worker {
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
+    #[inline(always)]
+    pub(crate) fn engine_arc(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
 
     /// Adds one to a counter of this worker, if counters are built in.
     #[inline(always)]
@@ -426,6 +435,9 @@ impl Worker {
                 // The hub's next host counts its own searchers.
                 self.found_work();
                 return;
+            }
+            if self.hub.poller.is_used() && self.poll_now() {
+                continue;
             }
             if let Some(item) = self.search() {
                 self.found_work();
@@ -505,6 +517,9 @@ impl Worker {
         if looks.is_multiple_of(4) || home.timers.next_due() != NEVER {
             let now = clock::refresh();
             self.fire(home, now);
+        }
+        if self.hub.poller.is_used() && self.hub.poller.is_overdue(clock::refresh(), poller::FRESH) {
+            self.poll_now();
         }
         if !home.inject.is_empty() {
             home.inject.take_all(&InMemory, |item| self.push_old(item));
@@ -645,6 +660,12 @@ impl Worker {
                 }
             } else {
                 thread::yield_now();
+                if self.hub.poller.is_used()
+                    && self.poll_now()
+                    && let Some(item) = self.pick()
+                {
+                    return Some(item);
+                }
                 // On a busy machine a yield lasts as long as others like, and this worker, which counts as
                 // searching, keeps the pushers from waking anybody: then it is better to park. Nor may its
                 // own timers wait.
@@ -672,6 +693,12 @@ impl Worker {
                     return Some(item);
                 }
                 spin_loop();
+            }
+            if self.hub.poller.is_used()
+                && self.poll_now()
+                && let Some(item) = self.pick()
+            {
+                return Some(item);
             }
             if clock::now_nanos() >= end || self.hub.phase() == Phase::Gone {
                 return None;
@@ -768,7 +795,8 @@ impl Worker {
 
     fn park(&self) {
         let searching = self.searching.replace(false);
-        self.hub.idle.enter(self.me, searching);
+        let mut role = self.hub.poller.take_role();
+        self.hub.idle.enter_at(self.me, searching, role.is_some());
         // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
         let others_search = self.hub.idle.counts().1 > 0;
         let home = self.at_home();
@@ -782,13 +810,20 @@ impl Worker {
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
-            if self.shared.parker.park(limit) {
-                // Woken, and counted as searching by the waker.
+            // Once more, after the fence in `enter`; see the words of `crate::poller`.
+            let woken = match role.take().or_else(|| self.hub.poller.take_role()) {
+                Some(role) => self.sleep_in_poller(role, limit),
+                None => self.shared.parker.park(limit),
+            };
+            if woken {
+                // Counted as searching by the waker.
                 self.searching.set(true);
                 self.back(now);
+                self.wake_polled();
                 return;
             }
         }
+        drop(role);
         if self.hub.idle.leave(self.me) == Left::Woken {
             // The token is on its way.
             self.shared.parker.park(None);
@@ -796,9 +831,52 @@ impl Worker {
         self.searching.set(true);
         if stay {
             self.back(now);
+            self.wake_polled();
         } else {
             self.watch_timers();
         }
+    }
+
+    /// Sleeps in the poller, and gives the role back. `true`: woken by a token. Whom events wake is left in
+    /// `polled`, for a worker in the list of sleepers must not queue anything.
+    fn sleep_in_poller(&self, mut role: Role, limit: Option<Duration>) -> bool {
+        let mut polled = self.polled.borrow_mut();
+        let mut events = 0;
+        let woken = self.shared.parker.park_elsewhere(|| events = role.sleep(self.me, limit, &mut polled));
+        self.note_poll(events);
+        woken
+    }
+
+    /// Polls without waiting, unless somebody else does. `true`: somebody was woken.
+    #[cold]
+    fn poll_now(&self) -> bool {
+        let Some(mut role) = self.hub.poller.take_role() else {
+            return false;
+        };
+        let events = role.look(&mut self.polled.borrow_mut());
+        drop(role);
+        self.note_poll(events);
+        self.wake_polled()
+    }
+
+    fn note_poll(&self, events: u64) {
+        self.count(|counters| &counters.polls);
+        if cfg!(feature = "stats") && events > 0 {
+            Counters::add(&self.shared.counters.poll_events, events);
+        }
+    }
+
+    /// Wakes whom the last poll found. `true`: somebody.
+    fn wake_polled(&self) -> bool {
+        let mut wakers = std::mem::take(&mut *self.polled.borrow_mut());
+        let found = !wakers.is_empty();
+        // What is woken here may spawn, though no step runs.
+        self.is_between_steps.set(true);
+        poller::wake_all(&mut wakers, || self.count(|counters| &counters.panics));
+        self.is_between_steps.set(false);
+        // Keeps the buffer.
+        *self.polled.borrow_mut() = wakers;
+        found
     }
 
     /// Back from a park that began at `since`.
@@ -809,10 +887,11 @@ impl Worker {
         self.watch_timers();
     }
 
-    /// Back from the list of sleepers: its timers are no longer those of a sleeper, whose bed has their limit.
+    /// Back from the list of sleepers: its timers are no longer those of a sleeper, whose bed has their limit,
+    /// and perhaps nobody sleeps in the poller any more.
     /// Model: `model::watch::a_worker_that_is_back_has_its_timers_watched`.
     fn watch_timers(&self) {
-        if self.at_home().timers.next_due() != NEVER {
+        if self.at_home().timers.next_due() != NEVER || self.hub.poller.is_used() {
             self.hub.watch.ensure_awake();
         }
     }
@@ -1603,7 +1682,7 @@ impl Worker {
     }
 
     /// Is a step running on this worker, or what follows one? While it does, the host has a process, and
-    /// does not end; foreign wakers that timers wake have no such protection.
+    /// does not end; foreign wakers that timers and polls wake have no such protection.
     pub(crate) fn is_between_steps(&self) -> bool {
         self.is_between_steps.get()
     }

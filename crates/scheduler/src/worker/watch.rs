@@ -80,13 +80,15 @@ impl Watch {
         }
     }
 
-    /// Sleeps without a limit, if all workers are still parked and `may` says so; for the monitor.
-    pub(crate) fn sleep(&self, idle: &Idle, may: impl FnOnce() -> bool) {
+    /// Sleeps for as long as `limit` says, if all workers are still parked; for the monitor. `limit` may
+    /// also say that it must not sleep: a limit of zero.
+    pub(crate) fn sleep(&self, idle: &Idle, limit: impl FnOnce() -> Option<Duration>) {
         self.state.store(ASLEEP, Relaxed);
-        // Pairs with the fence of a worker that is up again; see the module's words.
+        // Pairs with the fence of a worker that is up again, see the module's words, and with that of a
+        // thread that registers a descriptor, see those of `crate::poller`.
         fence(SeqCst);
-        if idle.all_parked() && may() {
-            self.parker.park(None);
+        if idle.all_parked() {
+            self.parker.park(limit());
         }
         self.state.store(AWAKE, Relaxed);
     }
@@ -126,6 +128,7 @@ mod program {
     use std::time::Duration;
 
     use super::{CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX};
+    use crate::poller::{self, Watchdog};
     use crate::route::host::{Engine, Hub, Phase};
     use crate::worker::long::{Judge, LONG, Verdict};
     use crate::worker::spare::By;
@@ -255,7 +258,9 @@ mod program {
             });
             let long = up.filter_map(|(index, judge)| judge.long_at(self.hub.entry(index))).min();
             let end = due.unwrap_or(NEVER).min(long.unwrap_or(NEVER));
-            Duration::from_nanos(end.saturating_sub(now)).min(REST_MAX)
+            let rest = Duration::from_nanos(end.saturating_sub(now)).min(REST_MAX);
+            // While descriptors are registered somebody has to poll in time.
+            if self.hub.poller.is_used() { rest.min(Duration::from_nanos(poller::STALE)) } else { rest }
         }
     }
 
@@ -269,6 +274,7 @@ mod program {
         let mut gap = FIRST_LOOK;
         let mut called_at = 0;
         let mut is_calm = false;
+        let mut watchdog = Watchdog::default();
         loop {
             match hub.phase() {
                 Phase::Gone => return,
@@ -284,10 +290,17 @@ mod program {
                 }
                 Phase::Open | Phase::Closing => {}
             }
-            let was_called = if hub.idle.all_parked() {
-                watch.sleep(&hub.idle, || matches!(hub.phase(), Phase::Open | Phase::Closing));
+            // While sockets are busy it would be called again at once, in the way of a message: it goes on
+            // looking instead.
+            let is_lively = hub.poller.is_used() && hub.poller.is_lively(clock::now_nanos());
+            let was_called = if !is_lively && hub.idle.all_parked() {
+                watch.sleep(&hub.idle, || match hub.phase() {
+                    Phase::Open | Phase::Closing => hub.poller.is_used().then_some(poller::WATCH),
+                    Phase::Ending | Phase::Gone => Some(Duration::ZERO),
+                });
                 true
-            } else if is_calm && clock::now_nanos() >= called_at + CALLED_GAP.as_nanos() as u64 {
+            } else if !is_lively && is_calm && clock::now_nanos() >= called_at + CALLED_GAP.as_nanos() as u64
+            {
                 watch.announce();
                 let announced = clock::now_nanos();
                 // An old token, or a wake for nothing, must not make that wait shorter.
@@ -313,6 +326,11 @@ mod program {
                 gap = if looks.is_urgent { FIRST_LOOK } else { (gap * 2).min(PERIOD) };
                 false
             };
+            if watchdog.look(hub, clock::refresh()) {
+                // Once more before it may sleep for longer: a token that is just being taken is none lost.
+                watch.parker.park(Some(PERIOD));
+                watchdog.look(hub, clock::refresh());
+            }
             if was_called {
                 // A step that began since then is found stuck at the first look, not at the second.
                 called_at = clock::refresh();

@@ -19,6 +19,7 @@ mod links;
 mod mailbox;
 mod many;
 mod names;
+mod net;
 mod routing;
 mod shutdown;
 mod stress;

@@ -1,0 +1,358 @@
+//! The poller of a host: readiness of sockets, learned by the workers themselves.
+//!
+//! # Who polls
+//!
+//! Polling is a role, taken with a try-lock. A worker that has run dry polls without waiting before it
+//! searches, and now and then while it searches; one that looks around does if nobody has for [`FRESH`];
+//! one that parks takes the role along and sleeps in the poller instead of in its bed, so that readiness
+//! wakes it without another thread. The others park as ever. If nobody has polled for [`STALE`] the monitor
+//! does. Nobody polls while no descriptor is registered: the only cost is then a load where a worker looks
+//! around, runs dry or parks.
+//!
+//! A worker that sleeps here is woken by the *bell*, which is rung only by the one who turns its parker's
+//! word from "in the poller" to "has a token": many wakes, one ring. A ring that comes late ends somebody
+//! else's sleep, who looks around and sleeps again.
+//!
+//! # Somebody always comes to poll
+//!
+//! If descriptors are registered, then someone sleeps in the poller, or somebody is up who will poll, or the
+//! monitor looks within [`STALE`]:
+//!
+//! - A worker that parks tries to take the role. It fails only if somebody has it: another worker, who is
+//!   up and will itself park later, or sleeps here; or another thread that polls without waiting, which
+//!   makes sure that somebody comes when it gives the role back. So does a thread that registers a
+//!   descriptor. (`post.rs`.)
+//! - A worker that is up, in a step that does not end, has called the monitor when it came back from its
+//!   park, or whoever registered has; the monitor does not rest for longer than [`STALE`] while workers
+//!   are up and descriptors are registered.
+//!
+//! Test: `net::a_socket_is_heard_while_the_last_poller_blocks`.
+//!
+//! # The watchdog
+//!
+//! While descriptors are registered the monitor sleeps for at most [`WATCH`], and then makes sure that
+//! whoever sleeps in the poller has no token (a wake that was lost on the way: it rings again) and that no
+//! parked worker has slept past its timers. Both are counted as repairs.
+//!
+//! Test: `poller::tests::a_swallowed_ring_is_repaired`.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `epoll.rs`, `portable.rs` | the system's part: add, delete, arm, wait, ring |
+//! | `source.rs` | readiness and waiters of one descriptor |
+//! | `post.rs` | the role |
+//! | `registration.rs` | a descriptor in a poller, tries and waits, time limits |
+
+#[cfg(all(target_os = "linux", not(feature = "portable-poller")))]
+#[path = "epoll.rs"]
+mod sys;
+#[cfg(not(all(target_os = "linux", not(feature = "portable-poller"))))]
+#[path = "portable.rs"]
+mod sys;
+
+pub(crate) mod post;
+mod registration;
+pub(crate) mod source;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use post::{Post, Sleep};
+pub(crate) use registration::{Registration, Timer, Waiting};
+pub(crate) use source::Direction;
+use sys::{Buffer, Sys};
+pub(crate) use sys::{Descriptor, Raw};
+
+use crate::clock;
+use crate::route::host::{Engine, Hub};
+use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
+use crate::task::context;
+use crate::worker::idle::Bell;
+
+/// Events of one wait, at most.
+const EVENTS_MAX: usize = 256;
+/// The bell's key.
+const BELL: u64 = u64::MAX;
+
+/// A busy worker that looks around does not poll if somebody has within this, in nanoseconds.
+pub(crate) const FRESH: u64 = 500_000;
+/// When nobody has polled for this long, in nanoseconds, the monitor does. (Go's `sysmon` waits as long.)
+pub(crate) const STALE: u64 = 10_000_000;
+/// So long after the last event the monitor still looks every [`STALE`], and need not be called.
+const LIVELY: u64 = 100_000_000;
+/// The longest sleep of the monitor while descriptors are registered: what a lost wake costs is twice that.
+pub(crate) const WATCH: Duration = Duration::from_millis(200);
+/// A worker that has slept for so long past its timers is woken by the monitor, in nanoseconds.
+const OVERSLEPT: u64 = 20_000_000;
+
+/// One host's poller. Type-stable, as its [`Hub`].
+#[repr(align(128))]
+pub(crate) struct Poller {
+    /// Descriptors registered; while there are none nobody polls.
+    registered: AtomicUsize,
+    /// When somebody polled last, in nanoseconds of [`clock`].
+    last_poll: AtomicU64,
+    /// When a wait last gave an event.
+    last_event: AtomicU64,
+    /// The system's part; made when the first descriptor comes.
+    sys: OnceLock<Sys>,
+    post: Post<Buffer>,
+    counts: Counts,
+}
+
+/// Written now and then, by whoever it is.
+struct Counts {
+    rings: AtomicU64,
+    monitor_polls: AtomicU64,
+    repairs: AtomicU64,
+    accept_pauses: AtomicU64,
+    #[cfg(test)]
+    swallow: AtomicU64,
+}
+
+/// A host's poller, as of about now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PollerStats {
+    /// Descriptors registered.
+    pub descriptors: usize,
+    /// Polls that the monitor did because nobody else had.
+    pub monitor_polls: u64,
+    /// Wakes of a worker that slept in the poller.
+    pub rings: u64,
+    /// Wakes that had been lost and were made up for by the monitor.
+    pub repairs: u64,
+    /// Times that a listener paused because the program had no descriptors left.
+    pub accept_pauses: u64,
+}
+
+/// The right to poll.
+pub(crate) struct Role {
+    poller: &'static Poller,
+    sys: &'static Sys,
+    buffer: MutexGuard<'static, Buffer>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> Self {
+        Self {
+            registered: AtomicUsize::new(0),
+            last_poll: AtomicU64::new(0),
+            last_event: AtomicU64::new(0),
+            sys: OnceLock::new(),
+            post: Post::new(Buffer::new()),
+            counts: Counts {
+                rings: AtomicU64::new(0),
+                monitor_polls: AtomicU64::new(0),
+                repairs: AtomicU64::new(0),
+                accept_pauses: AtomicU64::new(0),
+                #[cfg(test)]
+                swallow: AtomicU64::new(0),
+            },
+        }
+    }
+
+    /// For the next host that uses the hub.
+    pub(crate) fn reset(&self) {
+        debug_assert_eq!(self.registered.load(Relaxed), 0, "a socket holds its host");
+        let Counts { rings, monitor_polls, repairs, accept_pauses, .. } = &self.counts;
+        for counter in [rings, monitor_polls, repairs, accept_pauses] {
+            counter.store(0, Relaxed);
+        }
+    }
+
+    /// Is any descriptor registered?
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.registered.load(Relaxed) != 0
+    }
+
+    fn sys(&self) -> Option<&Sys> {
+        self.sys.get()
+    }
+
+    fn sys_or_new(&self) -> io::Result<&Sys> {
+        if let Some(sys) = self.sys.get() {
+            return Ok(sys);
+        }
+        let new = Sys::new()?;
+        // Of two who come first one's is dropped.
+        Ok(self.sys.get_or_init(|| new))
+    }
+
+    /// The role, if it is free and there is something to poll for.
+    pub(crate) fn take_role(&'static self) -> Option<Role> {
+        if !self.is_used() {
+            return None;
+        }
+        let sys = self.sys()?;
+        let buffer = self.post.try_take()?;
+        Some(Role { poller: self, sys, buffer })
+    }
+
+    /// Has nobody polled for `age` nanoseconds, and does nobody sleep here?
+    pub(crate) fn is_overdue(&self, now: u64, age: u64) -> bool {
+        self.post.sleeper().is_none() && now.saturating_sub(self.last_poll.load(Relaxed)) >= age
+    }
+
+    /// Have there been events of late, so that the monitor had better not be called for each?
+    pub(crate) fn is_lively(&self, now: u64) -> bool {
+        now.saturating_sub(self.last_event.load(Relaxed)) < LIVELY
+    }
+
+    pub(crate) fn note_accept_pause(&self) {
+        self.counts.accept_pauses.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> PollerStats {
+        PollerStats {
+            descriptors: self.registered.load(Relaxed),
+            monitor_polls: self.counts.monitor_polls.load(Relaxed),
+            rings: self.counts.rings.load(Relaxed),
+            repairs: self.counts.repairs.load(Relaxed),
+            accept_pauses: self.counts.accept_pauses.load(Relaxed),
+        }
+    }
+
+    /// How many wait for descriptors of this poller. It takes each socket's lock in turn.
+    pub(crate) fn waiting(&self) -> usize {
+        source::waiting(self)
+    }
+
+    /// The scheduler has ended: whoever waits is woken, and told so.
+    pub(crate) fn orphan_all(&'static self) {
+        if self.is_used() {
+            let mut wakers = Vec::new();
+            source::orphan(self, &mut wakers);
+            wake_all(&mut wakers, || {});
+        }
+    }
+}
+
+impl Bell for &'static Poller {
+    fn ring(&self) {
+        #[cfg(test)]
+        if self.counts.swallow.load(Relaxed) != 0 {
+            self.counts.swallow.fetch_sub(1, Relaxed);
+            return;
+        }
+        self.counts.rings.fetch_add(1, Relaxed);
+        // Who sleeps here came by the role, which there is not without a system's part.
+        if let Some(sys) = self.sys() {
+            sys.ring();
+        }
+    }
+}
+
+impl Role {
+    /// Looks without waiting. Who is to be woken is put among `wakers`; the answer is how many events there
+    /// were.
+    pub(crate) fn look(&mut self, wakers: &mut Vec<Waker>) -> u64 {
+        self.wait(Some(Duration::ZERO), wakers)
+    }
+
+    /// Sleeps till an event, a ring, or the end of `limit`, as worker `me`.
+    pub(crate) fn sleep(&mut self, me: u16, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
+        let post = &self.poller.post;
+        post.sleeping(me, || self.wait(limit, wakers))
+    }
+
+    fn wait(&mut self, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
+        if let Err(error) = self.sys.wait(&mut self.buffer, limit) {
+            // Interrupted by a signal or a debugger: as if nothing had come. Nothing else is possible with
+            // arguments that are right; and a worker that cannot wait must not stop the others.
+            debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
+        }
+        let mut events = 0;
+        for (key, bits) in self.buffer.events().filter(|(key, _)| *key != BELL) {
+            source::deliver(key, bits, wakers);
+            events += 1;
+        }
+        let now = clock::refresh();
+        // Relaxed: hints for when to look next.
+        self.poller.last_poll.store(now, Relaxed);
+        if events > 0 {
+            self.poller.last_event.store(now, Relaxed);
+        }
+        events
+    }
+}
+
+/// Wakes them, each contained; `on_panic` counts.
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>, on_panic: impl Fn()) {
+    for waker in wakers.drain(..) {
+        if crate::process::contain(|| waker.wake()).is_err() {
+            on_panic();
+        }
+    }
+}
+
+/// The monitor's part of polling.
+#[derive(Default)]
+pub(crate) struct Watchdog {
+    /// The sleep that had a token at the last look.
+    suspect: Option<Sleep>,
+    wakers: Vec<Waker>,
+}
+
+impl Watchdog {
+    /// One look. `true`: something is to be looked at again soon.
+    pub(crate) fn look(&mut self, hub: &'static Hub, now: u64) -> bool {
+        let poller = hub.poller;
+        if !poller.is_used() {
+            self.suspect = None;
+            return false;
+        }
+        if poller.is_overdue(now, STALE) {
+            self.poll(hub);
+        }
+        for (index, worker) in hub.workers.iter().enumerate() {
+            let due = worker.timers.next_due();
+            if due.saturating_add(OVERSLEPT) <= now && hub.idle.choose_exactly(index as u16) {
+                poller.counts.repairs.fetch_add(1, Relaxed);
+                worker.parker.unpark();
+            }
+        }
+        // A token that was given to a sleeper and did not wake it, at two looks in one sleep.
+        let suspect = poller.post.sleeper().filter(|sleep| {
+            hub.workers.get(sleep.worker as usize).is_some_and(|worker| worker.parker.has_token())
+        });
+        if suspect.is_some() && self.suspect == suspect {
+            poller.counts.repairs.fetch_add(1, Relaxed);
+            (&poller).ring();
+        }
+        self.suspect = suspect;
+        suspect.is_some()
+    }
+
+    fn poll(&mut self, hub: &'static Hub) {
+        if let Some(mut role) = hub.poller.take_role() {
+            hub.poller.counts.monitor_polls.fetch_add(1, Relaxed);
+            role.look(&mut self.wakers);
+            drop(role);
+            wake_all(&mut self.wakers, || {});
+        }
+        make_sure_somebody_polls(hub);
+    }
+}
+
+/// To be called by a thread that is no worker, after it has registered something or given the role back.
+fn make_sure_somebody_polls(hub: &'static Hub) {
+    if let Some(worker) = hub.poller.post.whom_to_wake(&hub.idle) {
+        hub.entry(worker as usize).parker.unpark();
+    }
+}
+
+/// The host to which a socket belongs that is made here.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn current() -> io::Result<Arc<Engine>> {
+    context::try_engine().ok_or_else(|| {
+        io::Error::other("no scheduler here: call inside Scheduler::block_on, a task, or a step")
+    })
+}
