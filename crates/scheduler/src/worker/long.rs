@@ -57,15 +57,13 @@ fn verdict(seen: Seen, is_runnable: impl FnOnce() -> bool) -> Verdict {
     match seen.last {
         None => Verdict::Soon,
         Some((wall, _)) if wall < STILL => Verdict::Soon,
-        Some((_, 0)) => {
-            if is_runnable() {
-                Verdict::Later
-            } else {
-                Verdict::Lend
-            }
-        }
-        // Off the processor for a part of the time: it may have left it for good.
-        Some((wall, used)) if used < wall / 2 => Verdict::Soon,
+        // Off the processor for the most part.
+        Some((wall, used)) if used < wall / 2 => match (is_runnable(), used) {
+            (false, _) => Verdict::Lend,
+            // It waits for a processor, as a stand-in would.
+            (true, 0) => Verdict::Later,
+            (true, _) => Verdict::Soon,
+        },
         Some(_) => Verdict::Later,
     }
 }
@@ -275,8 +273,9 @@ mod tests {
             (seen(100_000, Some(0), Some((STILL, 0))), false, Verdict::Lend),
             (seen(100_000, Some(0), Some((STILL, 0))), true, Verdict::Later),
             (seen(STARVED, Some(0), Some((STILL, 0))), true, Verdict::Lend),
-            // On it now and then; on it all the time; on it for too long.
-            (seen(200_000, Some(30_000), Some((100_000, 30_000))), false, Verdict::Soon),
+            // Off it for the most part; on it all the time; on it for too long.
+            (seen(200_000, Some(30_000), Some((100_000, 30_000))), false, Verdict::Lend),
+            (seen(200_000, Some(30_000), Some((100_000, 30_000))), true, Verdict::Soon),
             (seen(200_000, Some(99_000), Some((100_000, 99_000))), false, Verdict::Later),
             (seen(LONG, Some(LONG), Some((100_000, 99_000))), false, Verdict::Lend),
         ];

@@ -423,6 +423,8 @@ impl Worker {
 
     // ---------------------------------------------------------------- the loop
 
+    /// Inlined, so that what a worker's own thread has stays in its frame; a spare's thread has a copy.
+    #[inline(always)]
     fn run_until_gone(&self) {
         loop {
             let found = self.pick().or_else(|| self.take_shared());
