@@ -228,6 +228,8 @@ pub struct Stats {
     pub workers: Vec<WorkerStats>,
     /// Processes that threads outside spawned.
     pub spawned_outside: u64,
+    /// Messages that waited for a name and were dropped with it by threads outside.
+    pub dropped_outside: u64,
     /// In the global queue.
     pub queued_global: usize,
     /// Workers asleep.
@@ -287,6 +289,7 @@ impl Stats {
         Self {
             workers,
             spawned_outside: hub.outside_births(),
+            dropped_outside: hub.dropped_outside(),
             queued_global: hub.global.len(),
             parked,
             searching,
@@ -389,6 +392,7 @@ impl std::fmt::Display for Stats {
         let ByState { idle, blocked, ready, running } = self.by_state;
         writeln!(f, "processes         {idle} idle, {blocked} blocked, {ready} ready, {running} running")?;
         writeln!(f, "spawned outside   {}", self.spawned_outside)?;
+        writeln!(f, "dropped outside   {}", self.dropped_outside)?;
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;

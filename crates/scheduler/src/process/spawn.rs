@@ -10,7 +10,7 @@ use std::ptr;
 use crate::memory::{self, Class, Magazines};
 use crate::process::slot::Slot;
 use crate::process::table::{Cold, ProcessTable, ReplyTo, Start, lies_inline};
-use crate::process::{ExitReason, InitContext, Process, ProcessError, Status, StepOutput, Turn};
+use crate::process::{ExitReason, InitContext, Process, ProcessError, Status, StepOutput, Turn, cold_of};
 use crate::route::host::{Engine, Hub};
 use crate::route::names::{Hold, Supervised};
 use crate::sync::{Relaxed, Release};
@@ -428,8 +428,11 @@ fn create_specially(
     let parent = parent.map(|parent| Pid::new(0, engine.hub.id, parent));
     let born = engine.hub.enqueue_special(engine, place, pid.slot(), || {
         let publish = |held| {
-            // What waited for the name comes first: it is the newborn's inbox.
-            slot.inbox.store(held, Relaxed);
+            // What waited for the name comes first: the newborn finds it as what it has taken already.
+            if held != 0 {
+                // SAFETY: the slot is FREE and ours.
+                unsafe { cold_of(slot) }.rest = held;
+            }
             slot.publish_held(pid.generation());
         };
         match options.and_then(|options| options.name.as_deref()) {

@@ -377,7 +377,8 @@ impl StepOutput<'_> {
     }
 
     /// Begins a new generation of the own queue: messages not yet taken are dropped, overflowed topics are
-    /// open again, bound producers are refused from now on. The PID stays. Gives the number dropped.
+    /// open again, bound producers are refused from now on. The PID stays. Gives the number dropped: if it is
+    /// more than some thousands they are dropped in parts, the last of them after this step.
     ///
     /// # Errors
     /// [`ResetError`] when the slot's generations are used up; nothing changed.

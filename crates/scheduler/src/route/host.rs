@@ -100,6 +100,8 @@ pub(crate) struct Hub {
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
+    /// Messages that threads outside dropped with a name.
+    dropped_outside: AtomicU64,
     /// The address of the names of its present runtime; compared, never followed.
     names: AtomicUsize,
 }
@@ -133,6 +135,7 @@ impl Hub {
         hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
         if !is_new {
             hub.outside_births.store(0, Relaxed);
+            hub.dropped_outside.store(0, Relaxed);
             for worker in &hub.workers {
                 worker.counters.reset();
                 worker.turn_seen_at.store(0, Relaxed);
@@ -157,6 +160,7 @@ impl Hub {
             phase: AtomicU32::new(Phase::Gone as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
+            dropped_outside: AtomicU64::new(0),
             names: AtomicUsize::new(0),
         }))
     }
@@ -203,6 +207,18 @@ impl Hub {
     /// Processes spawned from outside so far.
     pub(crate) fn outside_births(&self) -> u64 {
         self.outside_births.load(Relaxed)
+    }
+
+    /// A thread outside dropped so many messages that waited for a name of this host's.
+    pub(crate) fn note_dropped(&self, count: u64) {
+        if cfg!(feature = "stats") {
+            self.dropped_outside.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Messages that threads outside dropped.
+    pub(crate) fn dropped_outside(&self) -> u64 {
+        self.dropped_outside.load(Relaxed)
     }
 
     /// Publishes and queues a process that a thread outside made, unless the end has begun.
