@@ -325,8 +325,8 @@ pub enum SendError {
     /// The PID belongs to another node.
     #[error("process {0} is on another node")]
     OtherNode(Pid),
-    /// There are more than four thousand million messages in this program.
-    #[error("no room for another message")]
+    /// The system gave no memory, or there are more than four thousand million messages in this program.
+    #[error("no room for another message: out of memory, or of message numbers")]
     Exhausted,
 }
 

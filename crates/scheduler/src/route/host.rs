@@ -56,8 +56,8 @@ impl HubTable {
     /// A number may serve schedulers of every size, one after the other, and keeps the hub of each: memory is
     /// bounded by the greatest number of schedulers alive at a time, for each count of workers.
     fn take(&mut self, workers: usize) -> Option<(&'static Hub, bool)> {
-        let fits = |hub: &&Hub| hub.workers.len() == workers;
-        if let Some(place) = self.free.iter().position(|hub| fits(&hub)) {
+        let fits = |hub: &&'static Hub| hub.workers.len() == workers;
+        if let Some(place) = self.free.iter().position(fits) {
             return Some((self.free.swap_remove(place), false));
         }
         if self.numbers < self.max {
@@ -65,7 +65,7 @@ impl HubTable {
             return Some((Hub::leak((self.numbers - 1) as u16, workers), true));
         }
         let free: HashSet<u16> = self.free.iter().map(|hub| hub.id).collect();
-        let spare = self.spare.iter().position(|hub| fits(&hub) && free.contains(&hub.id));
+        let spare = self.spare.iter().position(|hub| fits(hub) && free.contains(&hub.id));
         let hub = spare.map(|place| self.spare.swap_remove(place));
         let number = hub.or(self.free.last().copied())?.id;
         let place = self.free.iter().position(|hub| hub.id == number).expect("its number is free");

@@ -121,8 +121,8 @@ impl Worker {
     /// One part of what a slot was left with.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_apart(&self, number: Item, slot: &'static Slot, mut leftover: Box<Leftover>) {
-        let Leftover { lists, end } = &mut *leftover;
+    pub(super) fn take_apart(&self, number: Item, slot: &'static Slot, mut leftover: Leftover) {
+        let Leftover { lists, end } = &mut leftover;
         let is_over = match end {
             None => {
                 // What is dropped may spawn, and here no process keeps the host from its end meanwhile.
@@ -134,7 +134,7 @@ impl Worker {
             Some(end) => self.go_on_with_end(end, lists),
         };
         if !is_over {
-            return self.leave(number, slot, *leftover);
+            return self.leave(number, slot, leftover);
         }
         let cold = slot.cold.with_mut(|place| {
             // SAFETY: as in `leave`.

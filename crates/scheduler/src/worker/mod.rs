@@ -914,7 +914,7 @@ impl Worker {
         // SAFETY: the runner alone touches the cold part.
         let mut cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
         if let Some(leftover) = cold.as_mut().and_then(|cold| cold.leftover.take()) {
-            self.take_apart(number, slot, leftover);
+            self.take_apart(number, slot, *leftover);
             return false;
         }
         let rest = cold.as_ref().map_or(0, |cold| cold.rest);
@@ -1045,7 +1045,11 @@ impl Worker {
         let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: None };
         let body = body_of(slot, table);
         let input = upgrade.input;
-        let begun = match closed {
+        let may_begin = closed.and(match upgrade.refused {
+            None => Ok(()),
+            Some(refused) => Err(ExitReason::InitFailed(refused.into())),
+        });
+        let begun = match may_begin {
             // SAFETY: the body was just written; this worker is the runner.
             Ok(()) => contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, input) })
                 .and_then(|answer| answer)

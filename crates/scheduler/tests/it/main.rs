@@ -18,6 +18,7 @@ mod mailbox;
 mod many;
 mod names;
 mod routing;
+mod stack;
 mod stress;
 mod supervisor;
 mod support;
