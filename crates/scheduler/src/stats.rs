@@ -264,6 +264,8 @@ pub struct Stats {
     pub spawned_outside: u64,
     /// Messages to its processes that others than its own steps sent and a budget did not admit.
     pub over_budget_outside: u64,
+    /// Messages that waited for a name and were dropped with it by threads outside.
+    pub dropped_outside: u64,
     /// In the global queue.
     pub queued_global: usize,
     /// Workers asleep.
@@ -368,6 +370,7 @@ impl Stats {
             workers,
             spawned_outside: hub.outside_births(),
             over_budget_outside: hub.over_budget_outside.load(Relaxed),
+            dropped_outside: hub.dropped_outside(),
             queued_global: hub.global.len(),
             parked,
             searching,
@@ -499,6 +502,7 @@ impl std::fmt::Display for Stats {
         writeln!(f, "processes         {idle} idle, {blocked} blocked, {ready} ready, {running} running")?;
         writeln!(f, "spawned outside   {}", self.spawned_outside)?;
         writeln!(f, "over budget       {} sent from outside", self.over_budget_outside)?;
+        writeln!(f, "dropped outside   {}", self.dropped_outside)?;
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;

@@ -8,7 +8,8 @@
 //! 1. `close`, except where the table says no;
 //! 2. the word goes to the next generation: from here on senders get [`SendError::Closed`];
 //! 3. the body is dropped;
-//! 4. messages not taken are dropped and counted, or kept for the successor of a supervised name;
+//! 4. messages not taken are dropped and counted, or kept for the successor of a supervised name; if they are
+//!    very many, in parts between the turns of others, and the steps that follow wait for the last part;
 //! 5. yields still out are cancelled, their timers taken away; who waits for the result gets it;
 //! 6. the name is free again (or held for the successor);
 //! 7. the `on_complete` hook;
@@ -375,8 +376,8 @@ pub enum SendError {
     /// The PID belongs to another node.
     #[error("process {0} is on another node")]
     OtherNode(Pid),
-    /// There are more than four thousand million messages in this program.
-    #[error("no room for another message")]
+    /// The system gave no memory, or there are more than four thousand million messages in this program.
+    #[error("no room for another message: out of memory, or of message numbers")]
     Exhausted,
 }
 

@@ -50,6 +50,9 @@ pub(crate) struct Cold {
     pub(crate) waiters: Vec<ReplyTo>,
     /// Who hears that its `init` failed.
     pub(crate) spawner: Option<Pid>,
+    /// No process lives here any more: what is to be taken apart.
+    #[cfg(not(loom))]
+    pub(crate) leftover: Option<Box<crate::worker::Leftover>>,
 }
 
 impl Cold {
@@ -62,6 +65,8 @@ impl Cold {
             rest: 0,
             waiters: Vec::new(),
             spawner: None,
+            #[cfg(not(loom))]
+            leftover: None,
         }
     }
 }

@@ -144,6 +144,8 @@ pub(crate) enum Ending {
 pub(crate) struct Upgrade {
     pub(crate) process: Box<dyn Process>,
     pub(crate) method: String,
+    /// The type has no such method.
+    pub(crate) refused: Option<SpawnError>,
     pub(crate) input: Payload,
 }
 
@@ -383,6 +385,7 @@ impl StepOutput<'_> {
     ///
     /// What is dropped is everything: messages of all topics (who asked is told that there is no answer), and
     /// results of yields, ends of others and cancellations too. A yield whose result was among them stays open.
+    /// If it is more than some thousands they are dropped in parts, the last of them after this step.
     ///
     /// # Errors
     /// [`ResetError`] when the slot's generations are used up; nothing changed.
@@ -417,11 +420,14 @@ impl StepOutput<'_> {
     }
 
     /// The old body is closed and dropped, the new one goes on under the same PID, with the same mailbox,
-    /// links and monitors: first its `init` with this method, then its steps.
+    /// links and monitors: first its `init` with this method, then its steps. A method that the type does not
+    /// have ([`Process::methods`]) ends the process as a failed `init` does, with
+    /// [`SpawnError::UnknownMethod`] as the error's source.
     pub fn upgrade<P: Process>(&mut self, process: P, method: &str, input: Payload) {
         self.status = Status::Upgrade;
         let process = Box::new(process);
-        self.set_ending(Ending::Upgrade(Upgrade { process, method: method.to_owned(), input }));
+        let refused = super::spawn::check_method::<P>(method).err();
+        self.set_ending(Ending::Upgrade(Upgrade { process, method: method.to_owned(), refused, input }));
     }
 }
 

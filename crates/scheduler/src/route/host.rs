@@ -61,8 +61,8 @@ impl HubTable {
     /// A number may serve schedulers of every size, one after the other, and keeps the hub of each: memory is
     /// bounded by the greatest number of schedulers alive at a time, for each count of workers.
     fn take(&mut self, workers: usize) -> Option<(&'static Hub, bool)> {
-        let fits = |hub: &&Hub| hub.workers.len() == workers;
-        if let Some(place) = self.free.iter().position(|hub| fits(&hub)) {
+        let fits = |hub: &&'static Hub| hub.workers.len() == workers;
+        if let Some(place) = self.free.iter().position(fits) {
             return Some((self.free.swap_remove(place), false));
         }
         if self.numbers < self.max {
@@ -70,7 +70,7 @@ impl HubTable {
             return Some((Hub::leak((self.numbers - 1) as u16, workers), true));
         }
         let free: HashSet<u16> = self.free.iter().map(|hub| hub.id).collect();
-        let spare = self.spare.iter().position(|hub| fits(&hub) && free.contains(&hub.id));
+        let spare = self.spare.iter().position(|hub| fits(hub) && free.contains(&hub.id));
         let hub = spare.map(|place| self.spare.swap_remove(place));
         let number = hub.or(self.free.last().copied())?.id;
         let place = self.free.iter().position(|hub| hub.id == number).expect("its number is free");
@@ -113,6 +113,8 @@ pub(crate) struct Hub {
     outside_births: AtomicU64,
     /// Messages to its processes from others than its own steps that a budget did not admit.
     pub(crate) over_budget_outside: AtomicU64,
+    /// Messages that threads outside dropped with a name.
+    dropped_outside: AtomicU64,
     /// The address of the names of its present runtime; compared, never followed.
     names: AtomicUsize,
 }
@@ -146,6 +148,7 @@ impl Hub {
         hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
         if !is_new {
             hub.outside_births.store(0, Relaxed);
+            hub.dropped_outside.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
             hub.poller.reset();
             hub.workers.iter().chain(hub.spares()).for_each(WorkerShared::reset);
@@ -173,6 +176,7 @@ impl Hub {
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
             over_budget_outside: AtomicU64::new(0),
+            dropped_outside: AtomicU64::new(0),
             names: AtomicUsize::new(0),
         }))
     }
@@ -234,6 +238,18 @@ impl Hub {
     /// Processes spawned from outside so far.
     pub(crate) fn outside_births(&self) -> u64 {
         self.outside_births.load(Relaxed)
+    }
+
+    /// A thread outside dropped so many messages that waited for a name of this host's.
+    pub(crate) fn note_dropped(&self, count: u64) {
+        if cfg!(feature = "stats") {
+            self.dropped_outside.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Messages that threads outside dropped.
+    pub(crate) fn dropped_outside(&self) -> u64 {
+        self.dropped_outside.load(Relaxed)
     }
 
     /// Publishes and queues a process that a thread outside made, unless the end has begun.

@@ -2,7 +2,8 @@
 //!
 //! A supervised name outlives its process: it is *held* for the successor by the supervisor, with the
 //! messages that the dead process had not taken; messages sent by name meanwhile join them. The successor
-//! finds them, oldest first, in its mailbox before anything else. If there is no successor they are dropped
+//! finds them, oldest first, in its mailbox before anything else. (They are handed over in one act, however many
+//! they are; its first turns turn them round.) If there is no successor they are dropped
 //! and counted. Results of yields, exits and cancellations were meant for the dead process alone and are
 //! dropped with it.
 //!
@@ -21,7 +22,7 @@
 use std::collections::HashMap;
 
 use crate::memory::InMemory;
-use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
+use crate::process::event_queue::{Cells, FULL, turn_round};
 use crate::process::message::{self, KIND, KIND_MESSAGE, Message};
 use crate::process::slot::{Bind, Gate, Refused};
 use crate::process::table::ReplyTo;
@@ -90,78 +91,119 @@ pub(crate) struct Supervised {
     pub(crate) hold: Hold,
 }
 
-/// Messages that wait for a successor: cells, oldest first.
+/// Messages that wait for a successor: cells, newest first, as in a mailbox that was not turned round yet.
 #[derive(Clone, Copy, Default)]
-struct Held {
-    first: u32,
-    last: u32,
+pub(crate) struct Held {
+    newest: u32,
+    oldest: u32,
 }
 
 impl Held {
     fn push(&mut self, cell: u32) {
-        InMemory.next(cell).store(0, Relaxed);
-        self.append(Held { first: cell, last: cell });
+        let kind = InMemory.depth(cell).load(Relaxed) & FULL;
+        InMemory.link(cell, kind, self.newest);
+        if self.newest == 0 {
+            self.oldest = cell;
+        }
+        self.newest = cell;
     }
 
-    fn append(&mut self, other: Held) {
-        if other.first == 0 {
+    /// Adds what came later.
+    fn append(&mut self, later: Held) {
+        if later.newest == 0 {
             return;
         }
-        if self.last == 0 {
-            self.first = other.first;
+        if self.newest == 0 {
+            self.oldest = later.oldest;
         } else {
-            InMemory.next(self.last).store(other.first, Relaxed);
+            // The depths between are left as they are: they are set right when the list is turned round.
+            let depth = InMemory.count(later.newest).saturating_add(InMemory.count(self.newest)) & !FULL;
+            let kind = InMemory.depth(later.newest).load(Relaxed) & FULL;
+            InMemory.depth(later.newest).store(kind | depth, Relaxed);
+            InMemory.next(later.oldest).store(self.newest, Relaxed);
         }
-        self.last = other.last;
+        self.newest = later.newest;
     }
 
-    /// The list with its depths set right. As long as the list: who holds millions of messages for a
-    /// successor pays for it when that one is born.
-    fn into_list(self) -> u32 {
-        let (_, newest_first) = turn_round(&InMemory, self.first, 0, u32::MAX >> 1);
-        turn_round(&InMemory, newest_first, 0, u32::MAX >> 1).1
+    /// The list, newest first; its number of messages is the depth of that one.
+    pub(crate) fn into_list(self) -> u32 {
+        self.newest
     }
 
-    /// Parts a mailbox that its process has left: messages, and what was meant for that process alone.
-    fn part([inbox, rest, head]: [u32; 3]) -> (Held, Held) {
-        let (mut messages, mut others) = (Held::default(), Held::default());
-        // While a long mailbox is being turned round its older part is still in `rest`.
-        for (list, is_newest_first) in [(rest, true), (inbox, false), (head, true)] {
-            let mut oldest_first = list;
-            if is_newest_first {
-                let mut from = list;
-                oldest_first = 0;
-                while from != 0 {
-                    (from, oldest_first) = turn_round(&InMemory, from, oldest_first, TURN_ROUND_MAX);
-                }
-            }
-            let mut cell = oldest_first;
-            while cell != 0 {
-                let next = InMemory.next(cell).load(Relaxed);
-                let is_message = message::flags(cell) & KIND == KIND_MESSAGE;
-                if is_message { &mut messages } else { &mut others }.push(cell);
-                cell = next;
-            }
+    /// Drops what is in it and counts it, for the host that had it: on a worker in parts, if there is much.
+    /// Gives the number.
+    fn drop_all(self, host: u16) -> usize {
+        let count = InMemory.count(self.newest);
+        if count == 0 {
+            return 0;
         }
-        (messages, others)
-    }
-
-    /// Drops what is in it. Gives the number.
-    fn drop_all(self) -> usize {
-        let mut count = 0;
-        let mut list = self.first;
+        if let Some(worker) = crate::worker::current() {
+            worker.drop_soon([self.newest, 0]);
+            return count as usize;
+        }
+        let mut list = self.newest;
         while list != 0 {
             let next = InMemory.next(list).load(Relaxed);
             // SAFETY: the list belonged to the name, which has let go of it.
             let message = crate::worker::with_magazines(|m| unsafe { message::take(m, list) });
             let _ = crate::process::contain(|| drop(message));
-            if let Some(worker) = crate::worker::current() {
-                worker.count(|counters| &counters.dropped_messages);
-            }
             list = next;
-            count += 1;
         }
-        count
+        route::host::hub(host).note_dropped(u64::from(count));
+        count as usize
+    }
+}
+
+/// A mailbox that its process has left, on its way apart: messages, which a successor may get, and what was meant
+/// for that process alone.
+pub(crate) struct Parting {
+    /// From old to new: a list, and is it newest first? (While a long mailbox is being turned round its older
+    /// part is not in the inbox yet.)
+    lists: [(u32, bool); 3],
+    /// The first of these that is not through, and what of it was turned round.
+    at: usize,
+    turned: u32,
+    messages: Held,
+    others: Held,
+}
+
+impl Parting {
+    pub(crate) fn new([inbox, rest, head]: [u32; 3]) -> Self {
+        let lists = [(rest, true), (inbox, false), (head, true)];
+        Self { lists, at: 0, turned: 0, messages: Held::default(), others: Held::default() }
+    }
+
+    /// Goes on for at most so many cells. `true`: done.
+    pub(crate) fn go_on(&mut self, left: &mut u32) -> bool {
+        while let Some((list, is_newest_first)) = self.lists.get_mut(self.at) {
+            if *is_newest_first {
+                let before = InMemory.count(self.turned);
+                (*list, self.turned) = turn_round(&InMemory, *list, self.turned, *left);
+                *left -= InMemory.count(self.turned) - before;
+                if *list != 0 {
+                    return false;
+                }
+                (*list, *is_newest_first) = (self.turned, false);
+            }
+            while *list != 0 {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                let cell = *list;
+                *list = InMemory.next(cell).load(Relaxed);
+                let is_message = message::flags(cell) & KIND == KIND_MESSAGE;
+                if is_message { &mut self.messages } else { &mut self.others }.push(cell);
+            }
+            self.turned = 0;
+            self.at += 1;
+        }
+        true
+    }
+
+    /// The two parts.
+    pub(crate) fn parts(&self) -> (Held, Held) {
+        (self.messages, self.others)
     }
 }
 
@@ -190,6 +232,13 @@ struct Entry {
 struct Tables {
     by_name: HashMap<String, Entry>,
     by_pid: HashMap<LocalPid, Vec<String>>,
+}
+
+impl Entry {
+    /// Who will make the successor of an owner that ends for this reason.
+    fn is_held_after(&self, reason: &ExitReason) -> Option<Supervised> {
+        self.supervised.filter(|supervised| supervised.hold.after(reason))
+    }
 }
 
 /// Says to who waits for a name that its owner has let go of it. Outside of the lock.
@@ -274,8 +323,8 @@ impl Names {
         true
     }
 
-    /// Gives a name to a process that is being made. `publish` gets what waited for the name: it makes the
-    /// process known, though not runnable.
+    /// Gives a name to a process that is being made. `publish` gets what waited for the name, newest first: it
+    /// makes the process known, though not runnable.
     ///
     /// # Errors
     /// Who has the name; nothing was published. A name that is held is given to its supervisor's child only.
@@ -303,35 +352,17 @@ impl Names {
         Ok(())
     }
 
-    /// The names of a process that has ended are free again, or held with its messages. What nobody will
-    /// take goes to `drop_list`, outside of the lock.
-    pub(crate) fn release(
-        &self,
-        pid: Pid,
-        lists: [u32; 3],
-        reason: &ExitReason,
-        mut drop_list: impl FnMut(u32),
-    ) {
-        let is_held = |entry: &Entry| entry.supervised.filter(|supervised| supervised.hold.after(reason));
-        let may_be_held = {
-            let tables = self.tables.lock();
-            let names = tables.by_pid.get(&pid.local());
-            names.is_some_and(|names| {
-                names
-                    .iter()
-                    .any(|name| tables.by_name.get(name).is_some_and(|entry| is_held(entry).is_some()))
-            })
-        };
-        // Parted outside of the lock: a mailbox may be long.
-        let (mut messages, others) = if may_be_held {
-            Held::part(lists)
-        } else {
-            for list in lists {
-                drop_list(list);
-            }
-            Default::default()
-        };
-        let (mut dropped, mut waiting) = (Vec::new(), Vec::new());
+    /// Will a name of this process, which ends for this reason, be held, as far as is known now?
+    pub(crate) fn may_hold(&self, pid: Pid, reason: &ExitReason) -> bool {
+        let tables = self.tables.lock();
+        let mut names = tables.by_pid.get(&pid.local()).into_iter().flatten();
+        names.any(|name| tables.by_name.get(name).is_some_and(|entry| entry.is_held_after(reason).is_some()))
+    }
+
+    /// The names of a process that has ended are free again, or held with its messages. What nobody will take is
+    /// added to `dropped`.
+    pub(crate) fn release(&self, pid: Pid, mut messages: Held, reason: &ExitReason, dropped: &mut Vec<u32>) {
+        let mut waiting = Vec::new();
         {
             let mut tables = self.tables.lock();
             for name in tables.by_pid.remove(&pid.local()).unwrap_or_default() {
@@ -344,10 +375,10 @@ impl Names {
                     Owner::Held { .. } => continue,
                 };
                 waiting.append(&mut entry.waiting);
-                match is_held(entry) {
+                match entry.is_held_after(reason) {
                     None => {
                         tables.by_name.remove(&name);
-                        dropped.push(early.first);
+                        dropped.extend((early.newest != 0).then_some(early.newest));
                     }
                     Some(Supervised { by, .. }) => {
                         // The first name takes the messages.
@@ -359,9 +390,7 @@ impl Names {
             }
         }
         tell_waiting(waiting);
-        for list in dropped.into_iter().chain([messages.first, others.first]) {
-            drop_list(list);
-        }
+        dropped.extend((messages.newest != 0).then_some(messages.newest));
     }
 
     /// There will be no successor: the name that `by` holds is free, what waited is dropped and counted.
@@ -379,7 +408,7 @@ impl Names {
             }
         };
         tell_waiting(waiting);
-        held.drop_all()
+        held.drop_all(by.host())
     }
 
     /// The supervisor `by` ends: its name is an ordinary one from now on, or free if it was held.
@@ -395,7 +424,7 @@ impl Names {
     }
 
     pub(crate) fn unregister(&self, name: &str) -> bool {
-        let (early, waiting) = {
+        let (owner, early, waiting) = {
             let mut tables = self.tables.lock();
             let Some(&Entry { owner: Owner::Alive { pid, early }, place, .. }) = tables.by_name.get(name)
             else {
@@ -403,10 +432,10 @@ impl Names {
             };
             let waiting = tables.by_name.remove(name).map(|entry| entry.waiting).unwrap_or_default();
             tables.forget_place(pid.local(), place);
-            (early, waiting)
+            (pid, early, waiting)
         };
         tell_waiting(waiting);
-        early.drop_all();
+        early.drop_all(owner.host());
         true
     }
 
@@ -464,8 +493,8 @@ impl Drop for Names {
     fn drop(&mut self) {
         // Nobody is left who could take what waits, and cells belong to the program, not to the table.
         for (_, entry) in self.tables.lock().by_name.drain() {
-            let (Owner::Alive { early: held, .. } | Owner::Held { held, .. }) = entry.owner;
-            held.drop_all();
+            let (Owner::Alive { pid: owner, early: held } | Owner::Held { by: owner, held }) = entry.owner;
+            held.drop_all(owner.host());
         }
     }
 }

@@ -36,11 +36,14 @@
 //!
 //! Tests: `it::fairness`.
 
+mod ending;
 pub(crate) mod idle;
 pub(crate) mod long;
 pub(crate) mod spare;
 pub(crate) mod timers;
 pub(crate) mod watch;
+
+pub(crate) use ending::Leftover;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
@@ -54,14 +57,13 @@ use crate::clock::ThreadTime;
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
 use crate::poller::{self, Poller, Role};
-use crate::process::budget;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round_part};
-use crate::process::message::{self, CHAIN_MAX, Extension, Message};
+use crate::process::message::{CHAIN_MAX, Extension, Message};
 use crate::process::slot::{After, Slot, Wait};
-use crate::process::table::{Cold, ProcessTable, ReplyTo};
+use crate::process::table::{ProcessTable, ReplyTo};
 use crate::process::{
-    Ending, Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn,
-    Upgrade, body_of, cold_of, contain, contained, free_body, place_body,
+    Ending, Events, ExitReason, InitContext, Status, StepOutput, TableFor, Turn, Upgrade, body_of, cold_of,
+    contain, contained, free_body, place_body,
 };
 use crate::queues::deque::{self, Deque};
 use crate::queues::fifo::{self, Fifo};
@@ -1227,12 +1229,17 @@ impl Worker {
         }
     }
 
-    /// The claim of a process with a cold part or with messages taken before. `false`: this turn is over.
+    /// The claim of a process with a cold part or with messages taken before; or what somebody left to be taken
+    /// apart. `false`: this turn is over.
     #[cold]
     #[inline(never)]
     fn claim_slowly(&self, number: Item, pid: LocalPid, slot: &'static Slot, inbox: u32) -> bool {
         // SAFETY: the runner alone touches the cold part.
-        let cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        let mut cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        if let Some(leftover) = cold.as_mut().and_then(|cold| cold.leftover.take()) {
+            self.take_apart(number, slot, *leftover);
+            return false;
+        }
         let rest = cold.as_ref().map_or(0, |cold| cold.rest);
         let keep = inbox != 0 || rest != 0;
         let word = slot.claim(keep);
@@ -1361,7 +1368,11 @@ impl Worker {
         let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: None };
         let body = body_of(slot, table);
         let input = upgrade.input;
-        let begun = match closed {
+        let may_begin = closed.and(match upgrade.refused {
+            None => Ok(()),
+            Some(refused) => Err(ExitReason::InitFailed(refused.into())),
+        });
+        let begun = match may_begin {
             // SAFETY: the body was just written; this worker is the runner.
             Ok(()) => contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, input) })
                 .and_then(|answer| answer)
@@ -1455,108 +1466,25 @@ impl Worker {
             || result.is_some()
             || self.engine.hooks.is_some();
         if known {
-            self.end_known(number, first, word, inbox, cold, reason, result);
+            if !self.end_known(number, slot, first, word, inbox, cold, reason, result) {
+                return;
+            }
         } else if !matches!(reason, ExitReason::Normal) {
             // An error may come from a type of the user's.
             let _ = contain(|| drop(reason));
         }
-        if word.generation() < self.engine.config.generation_max {
+        self.finish_end(number, word.generation());
+    }
+
+    /// The slot of a process that has ended is free for another.
+    #[inline]
+    fn finish_end(&self, number: Item, generation: u32) {
+        if generation < self.engine.config.generation_max {
             self.magazines.free(Class::Slot, number);
         } else {
             self.count(|counters| &counters.retired);
         }
         Counters::bump(&self.shared.counters.ended);
-    }
-
-    #[cold]
-    #[allow(clippy::too_many_arguments, reason = "the parts of one end")]
-    fn end_known(
-        &self,
-        number: Item,
-        first: u32,
-        word: crate::process::slot::Word,
-        inbox: u32,
-        cold: *mut Cold,
-        reason: ExitReason,
-        result: Option<Payload>,
-    ) {
-        let pid = Pid::new(0, self.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1"));
-        let mut rest = 0;
-        let mut waiters = Vec::new();
-        let mut spawner = None;
-        if !cold.is_null() {
-            // SAFETY: made by `Box::into_raw`, taken from the slot by the caller.
-            let mut cold = unsafe { Box::from_raw(cold) };
-            rest = cold.rest;
-            for pending in cold.pending.take_all() {
-                self.forget_timer(&pending);
-            }
-            waiters = std::mem::take(&mut cold.waiters);
-            spawner = cold.spawner;
-            let _ = contain(|| drop(cold));
-        }
-        let lists = [inbox, rest, word.head()];
-        let drop_list = |list| {
-            self.drop_list(list);
-        };
-        if word.is_watched() {
-            self.engine.names.release(pid, lists, &reason, drop_list);
-        } else {
-            lists.into_iter().for_each(drop_list);
-        }
-        budget::forget(pid.local(), word);
-        for waiter in waiters {
-            let failed = match &reason {
-                ExitReason::InitFailed(error) => YieldError::Spawn(crate::SpawnError::Init(error.clone())),
-                _ => YieldError::Failed(ProcessError::new(&reason)),
-            };
-            route::complete(waiter, Err(failed));
-        }
-        if let Some(hooks) = &self.engine.hooks {
-            let result = result.as_ref();
-            let _ = contain(|| hooks.on_complete(pid, &reason, result));
-        }
-        if let Some(result) = result {
-            links::deliver_result(pid, result, word);
-        }
-        if let (Some(spawner), ExitReason::InitFailed(_)) = (spawner, &reason) {
-            links::tell(spawner.local(), pid, Arc::new(reason.clone()), crate::ExitBy::Spawn);
-        }
-        if word.is_watched() {
-            links::ended(pid, reason);
-        } else {
-            let _ = contain(|| drop(reason));
-        }
-    }
-
-    /// Drops the messages of a list, each contained.
-    pub(crate) fn drop_list(&self, mut list: u32) -> usize {
-        let mut count = 0;
-        while list != 0 {
-            let next = InMemory.next(list).load(Relaxed);
-            // SAFETY: the list was taken out of a mailbox by its runner.
-            let message = unsafe { message::take(&self.magazines, list) };
-            let _ = contain(|| drop(message));
-            list = next;
-            count += 1;
-            self.count(|counters| &counters.dropped_messages);
-        }
-        count
-    }
-
-    pub(crate) fn reset_queue(&self, slot: &'static Slot, pid: LocalPid) -> Result<usize, ResetError> {
-        let word = budget::reset(pid, slot, self.engine.config.generation_max).ok_or(ResetError)?;
-        let inbox = slot.inbox.load(Relaxed);
-        slot.inbox.store(0, Relaxed);
-        let dropped = self.drop_list(inbox) + self.drop_list(word.head());
-        // SAFETY: the runner alone touches the cold part, and no other reference into it is alive here.
-        if let Some(cold) = slot.cold.with(|cold| unsafe { (*cold).as_mut() }) {
-            // A tick may have been among them.
-            for pending in cold.pending.repeating() {
-                self.arm_next_tick(pid, pending);
-            }
-        }
-        Ok(dropped)
     }
 
     // ---------------------------------------------------------------- yields, timers, chains

@@ -1083,6 +1083,34 @@ fn an_upgrade_keeps_pid_mailbox_order_and_monitors() {
 }
 
 #[test]
+fn an_upgrade_to_a_method_that_is_not_there_fails_like_an_init() {
+    let s = scheduler(1);
+    for (method, is_there) in [("product", false), ("sum", true)] {
+        let upgrading = move |events: &mut Events<'_>, out: &mut StepOutput<'_>| {
+            if events.count() > 0 {
+                out.upgrade(Methods, method, Payload::empty());
+            }
+            Ok(())
+        };
+        let pid = s.spawn(process(upgrading), SpawnOptions::new()).unwrap();
+        let end = std::thread::scope(|scope| {
+            let end = scope.spawn(|| (!is_there).then(|| s.join(pid, Some(LIMIT)).unwrap()));
+            until("somebody waits", || is_there || s.registrations().watches == 1);
+            send(Package::new(pid, ())).unwrap();
+            end.join().unwrap()
+        });
+        let Some(end) = end else {
+            until("it is another", || s.list_processes()[0].type_name.contains("dyn"));
+            continue;
+        };
+        let ExitReason::InitFailed(error) = &*end else { panic!("{end}") };
+        let source = error.source().expect("a typed error").downcast_ref::<SpawnError>();
+        assert!(matches!(source, Some(SpawnError::UnknownMethod { method, .. }) if method == "product"));
+        assert!(s.list_processes().is_empty());
+    }
+}
+
+#[test]
 fn an_upgrade_whose_init_fails_ends_the_process() {
     let b = bench(1);
     let log = b.log.clone();

@@ -22,6 +22,7 @@ mod names;
 mod net;
 mod routing;
 mod shutdown;
+mod stack;
 mod stress;
 mod supervisor;
 mod support;
