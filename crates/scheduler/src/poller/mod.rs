@@ -228,7 +228,7 @@ impl Poller {
         if self.is_used() {
             let mut wakers = Vec::new();
             source::orphan(self, &mut wakers);
-            wake_all(&mut wakers, || {});
+            wake_all(&mut wakers);
         }
     }
 }
@@ -283,11 +283,9 @@ impl Role {
 }
 
 /// Wakes them, each contained; `on_panic` counts.
-pub(crate) fn wake_all(wakers: &mut Vec<Waker>, on_panic: impl Fn()) {
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     for waker in wakers.drain(..) {
-        if crate::process::contain(|| waker.wake()).is_err() {
-            on_panic();
-        }
+        let _ = crate::process::contain(|| waker.wake());
     }
 }
 
@@ -334,7 +332,7 @@ impl Watchdog {
             hub.poller.counts.monitor_polls.fetch_add(1, Relaxed);
             role.look(&mut self.wakers);
             drop(role);
-            wake_all(&mut self.wakers, || {});
+            wake_all(&mut self.wakers);
         }
         make_sure_somebody_polls(hub);
     }

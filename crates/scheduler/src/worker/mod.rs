@@ -876,7 +876,7 @@ impl Worker {
         let found = !wakers.is_empty();
         // What is woken here may spawn, though no step runs.
         self.is_between_steps.set(true);
-        poller::wake_all(&mut wakers, || self.count(|counters| &counters.panics));
+        poller::wake_all(&mut wakers);
         self.is_between_steps.set(false);
         // Keeps the buffer.
         *self.polled.borrow_mut() = wakers;

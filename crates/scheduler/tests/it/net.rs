@@ -256,7 +256,7 @@ fn bytes_and_packets_come_back_over_unix_sockets() {
         };
         let client = async {
             let stream = UnixStream::connect(&path).await.unwrap();
-            let sent: Vec<u8> = (0..100_000_u32).map(|at| (at * at) as u8).collect();
+            let sent: Vec<u8> = (0..100_000_u32).map(|at| at.wrapping_mul(at) as u8).collect();
             stream.write_all(&sent).await.unwrap();
             let mut back = vec![0; sent.len()];
             stream.read_exact(&mut back).await.unwrap();
