@@ -50,6 +50,7 @@
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
+//! | `trace/` | what each worker did, when, and who woke whom: rings, the picture, summaries |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -77,6 +78,8 @@ mod shutdown;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]
 mod worker;
@@ -88,6 +91,11 @@ mod model;
 mod worker {
     pub(crate) mod idle;
     pub(crate) mod watch;
+}
+/// The part of the trace that the models drive.
+#[cfg(loom)]
+mod trace {
+    pub(crate) mod ring;
 }
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
@@ -127,5 +135,6 @@ mod api {
     pub use crate::stats::{
         BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of,
     };
+    pub use crate::trace::{Summary, Trace};
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
 }

@@ -33,6 +33,7 @@ mod inject;
 mod mailbox;
 mod next;
 mod slot;
+mod trace;
 mod watch;
 
 use std::sync::Arc;

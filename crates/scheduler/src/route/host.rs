@@ -20,6 +20,7 @@ use crate::shutdown::Threads;
 use crate::stats::{ProcessInfo, Stats};
 use crate::sync::fixed;
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Mutex, Relaxed, Release};
+use crate::trace::{self, Kind};
 use crate::worker::idle::Idle;
 use crate::worker::timers::TimerAction;
 use crate::worker::watch::Watch;
@@ -56,6 +57,7 @@ pub(crate) struct Hub {
     pub(crate) global: Global,
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
+    pub(crate) trace: trace::Control,
     phase: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
@@ -112,6 +114,7 @@ impl Hub {
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
+            trace: trace::Control::new(),
             phase: AtomicU32::new(Phase::Open as u32),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
@@ -124,6 +127,7 @@ impl Hub {
 
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
     fn give_back(&'static self) {
+        self.trace.reset();
         FREE_HUBS.lock().0.push(self);
     }
 
@@ -178,6 +182,7 @@ impl Hub {
             self.outside_births.fetch_add(1, AcqRel);
             publish();
         }
+        self.trace.outside(Kind::Spawn, number);
         self.global.push(number, &InMemory);
         if !self.wake_one(None) {
             self.watch.ensure_awake();
@@ -211,6 +216,7 @@ impl Hub {
         match place {
             Place::Worker(worker, _) => worker.queue_spawned(number),
             Place::Outside(_) => {
+                self.trace.outside(Kind::Spawn, number);
                 self.global.push(number, &InMemory);
                 if !self.wake_one(None) {
                     self.watch.ensure_awake();
@@ -317,6 +323,7 @@ pub(crate) struct Engine {
     born: AtomicUsize,
     pub(crate) threads: Threads,
     pub(crate) blocking: crate::command::blocking::Pool,
+    pub(crate) observers: trace::Observers,
 }
 
 impl Drop for Engine {
@@ -373,6 +380,14 @@ pub enum StartError {
         /// The greatest allowed.
         max: u64,
     },
+    /// A setting that must be a power of two is none.
+    #[error("{setting} is {value}; it must be a power of two")]
+    PowerOfTwo {
+        /// Its name.
+        setting: &'static str,
+        /// What was given.
+        value: u64,
+    },
     /// Two handlers for one command.
     #[error(transparent)]
     DuplicateCommand(#[from] DuplicateCommand),
@@ -403,6 +418,7 @@ pub struct Builder {
     allowed: Option<HashSet<CommandId>>,
     hooks: Option<Arc<dyn LifecycleHooks>>,
     names: Arc<Names>,
+    pub(crate) trace: trace::Settings,
 }
 
 impl Default for Builder {
@@ -435,6 +451,7 @@ impl Builder {
             allowed: None,
             hooks: None,
             names,
+            trace: trace::Settings::default(),
         }
     }
 
@@ -537,6 +554,7 @@ impl Builder {
         within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
+        self.trace.check()?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
     }
 
@@ -544,7 +562,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`StartError`]: a setting out of range, two handlers for one number, no more threads.
-    pub fn start(self) -> Result<Scheduler, StartError> {
+    pub fn start(mut self) -> Result<Scheduler, StartError> {
+        self.trace.read_environment();
         self.check()?;
         let mut registry = Registry::with_builtins();
         for (id, name, handler) in self.commands {
@@ -565,6 +584,7 @@ impl Builder {
                 self.config.blocking_threads_max,
                 self.config.blocking_queue_max,
             ),
+            observers: trace::Observers::new(&self.trace, hub),
             config: self.config,
             name: self.name,
         });
@@ -578,6 +598,7 @@ impl Builder {
                 crate::worker::run_thread(engine, worker);
             })?;
         }
+        trace::Observers::start(engine, self.trace)?;
         Ok(scheduler)
     }
 }

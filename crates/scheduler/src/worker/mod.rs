@@ -38,6 +38,7 @@ pub(crate) mod watch;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ use crate::route::{self, links};
 use crate::stats::Counters;
 use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
+use crate::trace::{Kind, Tracer};
 use crate::worker::idle::{Left, Parker};
 use crate::worker::timers::{NEVER, TimerAction, Timers};
 use crate::{LocalPid, Payload, Pid, clock};
@@ -196,6 +198,7 @@ pub(crate) struct Worker {
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
+    pub(crate) tracer: Tracer,
 }
 
 thread_local! {
@@ -249,6 +252,7 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
         loot: UnsafeCell::new([0; STEAL_MAX]),
+        tracer: Tracer::new(hub.id),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
     struct Gone;
@@ -300,37 +304,69 @@ impl Worker {
 
     fn run_until_gone(&self) {
         loop {
-            let found = self.pick().or_else(|| self.take_shared());
+            self.tracer.switch(&self.hub.trace, self.hub.id, self.me);
+            let is_gone = if self.tracer.is_on() { self.drive::<true>() } else { self.drive::<false>() };
+            if is_gone {
+                return;
+            }
+        }
+    }
+
+    /// The loop; one with recording and one without, so that the trace costs a turn nothing while it is
+    /// off. `true`: the end has come; `false`: the trace goes on or off.
+    fn drive<const TRACED: bool>(&self) -> bool {
+        loop {
+            let found = self.pick().or_else(|| if self.tracer.leaves() { None } else { self.take_shared() });
             if let Some(item) = found {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
+            }
+            if self.tracer.leaves() {
+                return false;
             }
             if self.hub.phase() == Phase::Gone {
                 // The hub's next host counts its own searchers.
                 self.found_work();
-                return;
+                return true;
             }
             if let Some(item) = self.search() {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
             }
             self.park();
         }
     }
 
-    /// The next process of the local queues; see the module's table.
+    #[inline(always)]
+    fn turn<const TRACED: bool>(&self, item: Item) {
+        if TRACED {
+            let turn = self.trace_turn(item, self.shared);
+            self.run::<true>(item);
+            self.trace_turn_end(&turn, self.shared);
+        } else {
+            self.run::<false>(item);
+        }
+    }
+
+    /// The next process; see the module's table. `None`: the local queues are empty, or the worker is to
+    /// leave its loop for a while.
     #[inline(always)]
     fn pick(&self) -> Option<Item> {
         Counters::bump(&self.shared.counters.turns);
         let until_look = self.until_look.get();
         self.until_look.set(until_look.wrapping_sub(1));
         if (until_look == 0 || self.shared.next.1.load(Relaxed))
-            && let Some(item) = self.look_around()
+            && let ControlFlow::Break(answer) = self.look_around()
         {
-            return Some(item);
+            return answer;
         }
+        self.pick_local()
+    }
+
+    #[inline(always)]
+    fn pick_local(&self) -> Option<Item> {
         let next_streak = self.next_streak.get();
         if next_streak < NEXT_MAX
             && let Some(item) = self.shared.next.0.take()
@@ -367,10 +403,11 @@ impl Worker {
         self.shared.deque.take_oldest().or_else(|| self.shared.next.0.take())
     }
 
-    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty.
+    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty. The
+    /// answer, if any, is that of the pick.
     #[cold]
     #[inline(never)]
-    fn look_around(&self) -> Option<Item> {
+    fn look_around(&self) -> ControlFlow<Option<Item>> {
         self.until_look.set(LOOK_AROUND - 1);
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
@@ -388,7 +425,13 @@ impl Worker {
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
-        if self.hub.global.is_empty() { None } else { self.hub.global.try_pop(&InMemory) }
+        if self.tracer.look(&self.hub.trace) {
+            return ControlFlow::Break(None);
+        }
+        match if self.hub.global.is_empty() { None } else { self.hub.global.try_pop(&InMemory) } {
+            None => ControlFlow::Continue(()),
+            found => ControlFlow::Break(found),
+        }
     }
 
     /// The own inject queue, the global queue, own timers.
@@ -398,7 +441,7 @@ impl Worker {
             if due == NEVER || self.fire(self.shared, clock::refresh()) == 0 {
                 return None;
             }
-            self.pick()
+            self.pick_local()
         })
     }
 
@@ -542,6 +585,7 @@ impl Worker {
         }
         let item = victim.next.0.steal(|| victim.turn() == turn)?;
         self.count(|counters| &counters.steals);
+        self.trace_steal(victim, item);
         Some(item)
     }
 
@@ -571,6 +615,7 @@ impl Worker {
             let victim = &workers[index];
             if let Some(item) = self.steal_from(victim) {
                 self.count(|counters| &counters.steals);
+                self.trace_steal(victim, item);
                 return Some(item);
             }
             let due = victim.timers.next_due();
@@ -623,6 +668,7 @@ impl Worker {
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
+            self.trace(Kind::Park, limit.map_or(u64::MAX, |_| due - now));
             if self.shared.parker.park(limit) {
                 // Woken, and counted as searching by the waker.
                 self.searching.set(true);
@@ -642,6 +688,7 @@ impl Worker {
 
     /// Back from a park that began at `since`.
     fn back(&self, since: u64) {
+        self.trace(Kind::ParkEnd, 0);
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
@@ -664,6 +711,7 @@ impl Worker {
     /// Queues a process that a step of this worker spawned.
     #[inline(always)]
     pub(crate) fn queue_spawned(&self, item: Item) {
+        self.trace_process(Kind::Spawn, item);
         self.push_young(item);
     }
 
@@ -725,7 +773,7 @@ impl Worker {
     // ---------------------------------------------------------------- one turn
 
     #[inline(always)]
-    fn run(&self, number: Item) {
+    fn run<const TRACED: bool>(&self, number: Item) {
         let slot = memory::slot(number);
         let inbox = slot.inbox.load(Relaxed);
         // This worker took the process out of a run queue: it is the runner from here on. What the last
@@ -788,6 +836,8 @@ impl Worker {
                     let wait = if status == Status::Idle { Wait::Idle } else { Wait::Blocked };
                     if slot.release(wait) == After::Queue {
                         self.push_old(number);
+                    } else if TRACED {
+                        self.tracer.note_wait(wait);
                     }
                 } else if status as u8 <= Status::Continue as u8 && turn.out.ending.is_none() {
                     slot.requeue();

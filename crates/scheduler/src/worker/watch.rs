@@ -124,6 +124,7 @@ mod program {
     use super::{CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX};
     use crate::route::host::{Engine, Hub, Phase};
     use crate::sync::Relaxed;
+    use crate::trace::Kind;
     use crate::worker::WorkerShared;
     use crate::worker::timers::NEVER;
     use crate::{clock, shutdown};
@@ -164,11 +165,14 @@ mod program {
                 let waits = due || worker.has_waiting();
                 is_calm &= !waits && (unmoved || self.parked[index]);
                 if due || (unmoved && waits) {
+                    self.hub.trace.monitor(Kind::Attention, index);
                     worker.ask_attention();
                 }
                 if unmoved && waits {
+                    self.hub.trace.monitor(Kind::Stuck, index);
                     worker.judge_stuck(self.seen[index]);
                     if let Some(thief) = self.hub.idle.choose_any() {
+                        self.hub.trace.monitor(Kind::Thief, thief as usize);
                         self.hub.workers[thief as usize].parker.unpark();
                     }
                 }

@@ -17,4 +17,5 @@ mod routing;
 mod stress;
 mod supervisor;
 mod support;
+mod trace;
 mod typed;
