@@ -59,6 +59,7 @@
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
+//! | `trace/` | what each worker did, when, and who woke whom: rings, the picture, summaries |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -96,6 +97,8 @@ pub mod task;
 #[cfg(not(loom))]
 pub mod time;
 #[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]
 mod worker;
@@ -118,6 +121,11 @@ mod worker {
 #[cfg(loom)]
 mod poller {
     pub(crate) mod post;
+}
+/// The part of the trace that the models drive.
+#[cfg(loom)]
+mod trace {
+    pub(crate) mod ring;
 }
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
@@ -158,6 +166,7 @@ mod api {
     pub use crate::stats::{
         BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, SpareStats, Stats, WorkerStats, topics_of,
     };
+    pub use crate::trace::{Summary, Trace};
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
     pub use crate::worker::long::LongStep;
     pub use crate::worker::spare::{SPARES_MAX, blocking};

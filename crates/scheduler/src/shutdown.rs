@@ -23,6 +23,7 @@ use crate::route::host::{Engine, Phase, StartError};
 use crate::route::links;
 use crate::stats::live_pids;
 use crate::sync::{Condvar, Mutex, Relaxed};
+use crate::trace::{DROP_WAIT, Kind};
 use crate::worker::WorkerShared;
 use crate::{LocalPid, Pid, clock};
 
@@ -67,7 +68,10 @@ impl Threads {
             .name(format!("{} {which}", engine.name).replace('\0', "?"))
             .spawn(move || {
                 life(&thread_engine);
-                thread_engine.threads.left();
+                if thread_engine.threads.left() {
+                    // Nobody records any more.
+                    thread_engine.observers.write_file(&thread_engine);
+                }
             })
             .map_err(|source| StartError::Thread { which, host: engine.name.clone(), source })?;
         state.running += 1;
@@ -75,9 +79,12 @@ impl Threads {
         Ok(())
     }
 
-    fn left(&self) {
-        self.state.lock().running -= 1;
+    /// A thread has come to its end. `true`: it was the last.
+    fn left(&self) -> bool {
+        let mut state = self.state.lock();
+        state.running -= 1;
         self.changed.notify_all();
+        state.running == 0
     }
 
     /// Wakes who waits for processes to end.
@@ -224,6 +231,8 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
     let all = hub.born().saturating_sub(ended_before) as usize;
     let seen = report.finished + report.still_running.len() + report.not_reached;
     report.ended_by_force = all.saturating_sub(seen);
+    // As far as it goes: who waits for the last of those steps may wait for ever.
+    engine.observers.write_file(engine);
     report
 }
 
@@ -245,12 +254,21 @@ fn join(engine: &Engine) {
     }
 }
 
-/// The scheduler was dropped: what is left ends in the background.
+/// The scheduler was dropped: what is left ends in the background. But if its trace goes to a file, and this
+/// is no worker, the file is there before the program can end.
 pub(crate) fn abandon(engine: &Engine) {
     engine.blocking.close();
     engine.hub.advance(Phase::Ending);
     engine.hub.watch.call();
     engine.hub.wake_all();
+    if crate::worker::current().is_none() && engine.observers.owes_file() {
+        let limit = clock::deadline(clock::now_nanos(), DROP_WAIT);
+        let is_gone = engine.threads.wait(limit, || engine.hub.phase() == Phase::Gone);
+        if is_gone && !std::thread::panicking() {
+            join(engine);
+        }
+        engine.observers.write_file(engine);
+    }
 }
 
 /// One sweep of the monitor in the ending phase: kills whoever is left. `true`: nobody is, and everybody
@@ -264,9 +282,12 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
         engine.spares.close(hub);
         // A worker that parks just now looks at the phase after entering the list.
         engine.threads.note_change();
+        engine.observers.end();
         return true;
     }
-    for pid in live_pids(hub.id) {
+    let left = live_pids(hub.id);
+    hub.trace.monitor(Kind::Sweep, left.len());
+    for pid in left {
         kill_for_good(pid);
     }
     false

@@ -36,6 +36,7 @@ mod next;
 mod poller;
 mod slot;
 mod task;
+mod trace;
 mod watch;
 
 use std::sync::Arc;

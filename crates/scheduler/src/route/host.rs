@@ -24,6 +24,7 @@ use crate::shutdown::Threads;
 use crate::stats::{ProcessInfo, Stats};
 use crate::sync::fixed;
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Mutex, Relaxed, Release};
+use crate::trace::{self, Kind};
 use crate::worker::idle::Idle;
 use crate::worker::spare::{SPARES_MAX, Spares};
 use crate::worker::timers::TimerAction;
@@ -107,6 +108,7 @@ pub(crate) struct Hub {
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
     pub(crate) poller: &'static Poller,
+    pub(crate) trace: trace::Control,
     phase: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
@@ -173,6 +175,7 @@ impl Hub {
             watch: Watch::new(),
             poller,
             phase: AtomicU32::new(Phase::Gone as u32),
+            trace: trace::Control::new(),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
             over_budget_outside: AtomicU64::new(0),
@@ -186,6 +189,7 @@ impl Hub {
         for worker in &self.workers {
             worker.timers.clear();
         }
+        self.trace.reset();
         TABLE.lock().free.push(self);
     }
 
@@ -267,6 +271,7 @@ impl Hub {
             self.outside_births.fetch_add(1, AcqRel);
             publish();
         }
+        self.trace.outside(Kind::Spawn, number);
         self.global.push(number, &InMemory);
         if !self.wake_one(None) {
             self.watch.ensure_awake();
@@ -300,6 +305,7 @@ impl Hub {
         match place {
             Place::Worker(worker, _) => worker.queue_spawned(number),
             Place::Outside(_) => {
+                self.trace.outside(Kind::Spawn, number);
                 self.global.push(number, &InMemory);
                 if !self.wake_one(None) {
                     self.watch.ensure_awake();
@@ -460,6 +466,7 @@ pub(crate) struct Engine {
     pub(crate) threads: Threads,
     pub(crate) blocking: crate::command::blocking::Pool,
     pub(crate) spares: Spares,
+    pub(crate) observers: trace::Observers,
 }
 
 impl Drop for Engine {
@@ -516,6 +523,14 @@ pub enum StartError {
         /// The greatest allowed.
         max: u64,
     },
+    /// A setting that must be a power of two is none.
+    #[error("{setting} is {value}; it must be a power of two")]
+    PowerOfTwo {
+        /// Its name.
+        setting: &'static str,
+        /// What was given.
+        value: u64,
+    },
     /// Two handlers for one command.
     #[error(transparent)]
     DuplicateCommand(#[from] DuplicateCommand),
@@ -560,6 +575,7 @@ pub struct Builder {
     allowed: Option<HashSet<CommandId>>,
     hooks: Option<Arc<dyn LifecycleHooks>>,
     names: Arc<Names>,
+    pub(crate) trace: trace::Settings,
 }
 
 impl Default for Builder {
@@ -593,6 +609,7 @@ impl Builder {
             allowed: None,
             hooks: None,
             names,
+            trace: trace::Settings::default(),
         }
     }
 
@@ -731,6 +748,7 @@ impl Builder {
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
         within("spares", config.spares_max as u64, 0, SPARES_MAX as u64)?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
+        self.trace.check()?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
     }
 
@@ -739,7 +757,8 @@ impl Builder {
     /// # Errors
     /// [`StartError`]: a setting out of range, two handlers for one number or one for a number of the system's,
     /// a command allowed that has no handler, no more threads.
-    pub fn start(self) -> Result<Scheduler, StartError> {
+    pub fn start(mut self) -> Result<Scheduler, StartError> {
+        self.trace.read_environment();
         self.check()?;
         let mut registry = Registry::with_builtins();
         for (id, name, handler) in self.commands {
@@ -767,6 +786,7 @@ impl Builder {
                 self.config.blocking_queue_max,
             ),
             spares: Spares::new(self.config.workers, self.config.spares_max),
+            observers: trace::Observers::new(&self.trace, hub),
             config: self.config,
             name: self.name,
         });
@@ -780,6 +800,7 @@ impl Builder {
                 crate::worker::run_thread(engine, worker);
             })?;
         }
+        trace::Observers::start(engine, self.trace)?;
         Ok(scheduler)
     }
 }

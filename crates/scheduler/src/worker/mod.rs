@@ -47,6 +47,7 @@ pub(crate) use ending::Leftover;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -75,6 +76,7 @@ use crate::route::{self, links};
 use crate::stats::Counters;
 use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
+use crate::trace::{Kind, Tracer};
 use crate::worker::idle::{Left, Parker};
 use crate::worker::long::LongSteps;
 use crate::worker::spare::{Absence, By};
@@ -269,6 +271,7 @@ pub(crate) struct Worker {
     loot: UnsafeCell<[Item; STEAL_MAX]>,
     /// Whom the last poll wakes.
     polled: RefCell<Vec<Waker>>,
+    pub(crate) tracer: Tracer,
 }
 
 /// A worker in a closure that may block; its end, also by a panic, is the way back.
@@ -278,6 +281,7 @@ impl Drop for Away<'_> {
     fn drop(&mut self) {
         let Self(worker) = self;
         worker.queues_for.set(worker.hub.id);
+        worker.tracer.come_back(worker.hub.id);
         worker.shared.absence.come_back();
         // From here on the step may be long again.
         worker.shared.turn_seen_at.store(clock::now_nanos(), Relaxed);
@@ -361,6 +365,7 @@ fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
         is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
         polled: RefCell::new(Vec::new()),
+        tracer: Tracer::new(hub.id),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
     struct Gone(&'static WorkerShared);
@@ -429,40 +434,72 @@ impl Worker {
     #[inline(always)]
     fn run_until_gone(&self) {
         loop {
-            let found = self.pick().or_else(|| self.take_shared());
+            self.tracer.switch(&self.hub.trace, self.hub.id, self.me);
+            let is_gone = if self.tracer.is_on() { self.drive::<true>() } else { self.drive::<false>() };
+            if is_gone {
+                return;
+            }
+        }
+    }
+
+    /// The loop; one with recording and one without, so that the trace costs a turn nothing while it is
+    /// off. `true`: the end has come; `false`: the trace goes on or off.
+    fn drive<const TRACED: bool>(&self) -> bool {
+        loop {
+            let found = self.pick().or_else(|| if self.tracer.leaves() { None } else { self.take_shared() });
             if let Some(item) = found {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
+            }
+            if self.tracer.leaves() {
+                return false;
             }
             if self.hub.phase() == Phase::Gone || self.is_recalled.get() {
                 // The hub's next host counts its own searchers.
                 self.found_work();
-                return;
+                return true;
             }
             if self.hub.poller.is_used() && self.poll_now() {
                 continue;
             }
             if let Some(item) = self.search() {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
             }
             self.park();
         }
     }
 
-    /// The next process of the local queues; see the module's table.
+    #[inline(always)]
+    fn turn<const TRACED: bool>(&self, item: Item) {
+        if TRACED {
+            let turn = self.trace_turn(item, self.shared);
+            self.run::<true>(item);
+            self.trace_turn_end(&turn, self.shared);
+        } else {
+            self.run::<false>(item);
+        }
+    }
+
+    /// The next process; see the module's table. `None`: the local queues are empty, or the worker is to
+    /// leave its loop for a while.
     #[inline(always)]
     fn pick(&self) -> Option<Item> {
         Counters::bump(&self.shared.counters.turns);
         let until_look = self.until_look.get();
         self.until_look.set(until_look.wrapping_sub(1));
         if (until_look == 0 || self.shared.next.1.load(Relaxed))
-            && let Some(item) = self.look_around()
+            && let ControlFlow::Break(answer) = self.look_around()
         {
-            return Some(item);
+            return answer;
         }
+        self.pick_local()
+    }
+
+    #[inline(always)]
+    fn pick_local(&self) -> Option<Item> {
         let next_streak = self.next_streak.get();
         if next_streak < NEXT_MAX
             && let Some(item) = self.shared.next.0.take()
@@ -499,10 +536,11 @@ impl Worker {
         self.shared.deque.take_oldest().or_else(|| self.shared.next.0.take())
     }
 
-    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty.
+    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty. The
+    /// answer, if any, is that of the pick.
     #[cold]
     #[inline(never)]
-    fn look_around(&self) -> Option<Item> {
+    fn look_around(&self) -> ControlFlow<Option<Item>> {
         self.until_look.set(LOOK_AROUND - 1);
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
@@ -514,7 +552,7 @@ impl Worker {
             self.shared.long.note_end(self.shared.turn() - 1, clock::now_nanos());
         }
         if self.note_recall() {
-            return None;
+            return ControlFlow::Break(None);
         }
         self.recall();
         let home = self.at_home();
@@ -532,13 +570,20 @@ impl Worker {
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
-        if self.hub.global.is_empty() {
+        if self.tracer.look(&self.hub.trace) {
+            return ControlFlow::Break(None);
+        }
+        let found = if self.hub.global.is_empty() {
             None
         } else if is_called {
             // The turns here are long: one of them for each that waits would be too many.
             self.take_global()
         } else {
             self.hub.global.try_pop(&InMemory)
+        };
+        match found {
+            None => ControlFlow::Continue(()),
+            found => ControlFlow::Break(found),
         }
     }
 
@@ -553,7 +598,7 @@ impl Worker {
             if due == NEVER || self.fire(home, clock::refresh()) == 0 {
                 return None;
             }
-            self.pick()
+            self.pick_local()
         })
     }
 
@@ -730,6 +775,7 @@ impl Worker {
         }
         let item = victim.next.0.steal(|| victim.turn() == turn)?;
         self.count(|counters| &counters.steals);
+        self.trace_steal(victim, item);
         Some(item)
     }
 
@@ -758,6 +804,7 @@ impl Worker {
             let victim = self.hub.entry(index);
             if let Some(item) = self.steal_from(victim) {
                 self.count(|counters| &counters.steals);
+                self.trace_steal(victim, item);
                 return Some(item);
             }
             let due = victim.timers.next_due();
@@ -814,6 +861,7 @@ impl Worker {
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
+            self.trace(Kind::Park, limit.map_or(u64::MAX, |_| due - now));
             // Once more, after the fence in `enter`; see the words of `crate::poller`.
             let woken = match role.take().or_else(|| self.hub.poller.take_role()) {
                 Some(role) => self.sleep_in_poller(role, limit),
@@ -864,6 +912,7 @@ impl Worker {
     }
 
     fn note_poll(&self, events: u64) {
+        self.trace(Kind::Poll, events);
         self.count(|counters| &counters.polls);
         if cfg!(feature = "stats") && events > 0 {
             Counters::add(&self.shared.counters.poll_events, events);
@@ -885,6 +934,7 @@ impl Worker {
 
     /// Back from a park that began at `since`.
     fn back(&self, since: u64) {
+        self.trace(Kind::ParkEnd, 0);
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
@@ -955,6 +1005,7 @@ impl Worker {
         let mut absent = self.shared;
         while let Some(spare) = absent.absence.recall() {
             self.engine.spares.note_recall();
+            self.trace(Kind::Recall, spare.into());
             absent = self.hub.entry(spare as usize);
             absent.ask_attention();
             if self.hub.idle.choose_exactly(spare) {
@@ -983,6 +1034,8 @@ impl Worker {
         // User code may run in a search, too: when a timer is fired for a process that has ended.
         self.found_work();
         self.queues_for.set(NO_HOST);
+        self.tracer.go_away();
+        self.trace(Kind::HandOff, 0);
         let turn = self.shared.turn();
         // The run-next place becomes everybody's.
         self.shared.judge_stuck(turn);
@@ -1034,6 +1087,7 @@ impl Worker {
     /// Queues a process that a step of this worker spawned.
     #[inline(always)]
     pub(crate) fn queue_spawned(&self, item: Item) {
+        self.trace_process(Kind::Spawn, item);
         if self.queues_for.get() != self.hub.id {
             return self.queue_globally(item);
         }
@@ -1099,7 +1153,7 @@ impl Worker {
     // ---------------------------------------------------------------- one turn
 
     #[inline(always)]
-    fn run(&self, number: Item) {
+    fn run<const TRACED: bool>(&self, number: Item) {
         let slot = memory::slot(number);
         // Relaxed: for the monitor, which looks at the turn before and after.
         self.shared.counters.running.store(number, Relaxed);
@@ -1164,6 +1218,8 @@ impl Worker {
                     let wait = if status == Status::Idle { Wait::Idle } else { Wait::Blocked };
                     if slot.release(wait) == After::Queue {
                         self.push_old(number);
+                    } else if TRACED {
+                        self.tracer.note_wait(wait);
                     }
                 } else if status as u8 <= Status::Continue as u8 && turn.out.ending.is_none() {
                     slot.requeue();

@@ -130,6 +130,7 @@ mod program {
     use super::{CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX};
     use crate::poller::{self, Watchdog};
     use crate::route::host::{Engine, Hub, Phase};
+    use crate::trace::Kind;
     use crate::worker::long::{Judge, LONG, Verdict};
     use crate::worker::spare::By;
     use crate::worker::timers::NEVER;
@@ -193,9 +194,11 @@ mod program {
                 may_take_global |= is_parked || !unmoved;
                 // What waits beyond the local queues waits for a look around: 61 turns, which may be long ones.
                 if due || (unmoved && waits) || global_waits || !worker.inject.is_empty() {
+                    hub.trace.monitor(Kind::Attention, index);
                     worker.ask_attention();
                 }
                 if unmoved && waits {
+                    hub.trace.monitor(Kind::Stuck, index);
                     worker.judge_stuck(self.judges[index].turn());
                     self.relieve(index, now);
                 }
@@ -218,6 +221,7 @@ mod program {
         fn relieve(&mut self, index: usize, now: u64) {
             let hub = self.hub;
             if let Some(thief) = hub.idle.choose_any() {
+                hub.trace.monitor(Kind::Thief, thief as usize);
                 hub.entry(thief as usize).parker.unpark();
                 return;
             }
@@ -242,6 +246,7 @@ mod program {
             match judge.verdict(worker, now) {
                 Verdict::Lend => {
                     let turn = judge.turn();
+                    hub.trace.monitor(Kind::Lend, last);
                     self.engine.spares.lend(self.engine, last as u16, turn, By::Monitor);
                 }
                 Verdict::Soon => self.is_urgent = true,

@@ -28,4 +28,5 @@ mod supervisor;
 mod support;
 mod task;
 mod time;
+mod trace;
 mod typed;
