@@ -164,13 +164,13 @@ impl Call {
         Self {
             end: clock::deadline(clock::now_nanos(), deadline),
             told: clock::now().checked_add(deadline),
-            ended_before: engine.hub.ended(),
+            ended_before: engine.hub.ending(),
         }
     }
 
     /// As a call for another host at the same time, with the same deadline.
     pub(crate) fn of(self, engine: &Engine) -> Self {
-        Self { ended_before: engine.hub.ended(), ..self }
+        Self { ended_before: engine.hub.ending(), ..self }
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
         }
         false
     });
-    report.finished = (hub.ended() - ended_before) as usize;
+    report.finished = (hub.ending() - ended_before) as usize;
     hub.advance(Phase::Ending);
     hub.watch.call();
     hub.wake_all();
@@ -210,7 +210,7 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
     let all_gone = engine.threads.wait(force_end, || hub.phase() == Phase::Gone || hub.live() == 0);
     if all_gone {
         join(engine);
-        report.ended_by_force = (hub.ended() - ended_before) as usize - report.finished;
+        report.ended_by_force = (hub.ending() - ended_before) as usize - report.finished;
         return report;
     }
     let now = clock::now_nanos();

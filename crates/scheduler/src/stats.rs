@@ -33,6 +33,8 @@ pub(crate) struct Counters {
     pub(crate) running: AtomicU32,
     pub(crate) spawned: AtomicU64,
     pub(crate) ended: AtomicU64,
+    /// Those whose end has begun; it is told after this.
+    pub(crate) ending: AtomicU64,
     pub(crate) steals: AtomicU64,
     pub(crate) steal_tries: AtomicU64,
     pub(crate) parks: AtomicU64,
@@ -58,6 +60,7 @@ impl Counters {
             running: AtomicU32::new(0),
             spawned: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            ending: AtomicU64::new(0),
             steals: AtomicU64::new(0),
             steal_tries: AtomicU64::new(0),
             parks: AtomicU64::new(0),
@@ -85,11 +88,12 @@ impl Counters {
         self.running.store(0, Relaxed);
     }
 
-    fn all(&self) -> [&AtomicU64; 17] {
+    fn all(&self) -> [&AtomicU64; 18] {
         [
             &self.turns,
             &self.spawned,
             &self.ended,
+            &self.ending,
             &self.steals,
             &self.steal_tries,
             &self.parks,

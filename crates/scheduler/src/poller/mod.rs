@@ -282,7 +282,7 @@ impl Role {
     }
 }
 
-/// Wakes them, each contained; `on_panic` counts.
+/// Wakes them, each contained.
 pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     for waker in wakers.drain(..) {
         let _ = crate::process::contain(|| waker.wake());

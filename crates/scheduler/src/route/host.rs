@@ -228,6 +228,11 @@ impl Hub {
         self.made().map(|worker| worker.counters.ended.load(Acquire)).sum()
     }
 
+    /// Processes whose end has begun so far. Who has been told of an end finds it counted here.
+    pub(crate) fn ending(&self) -> u64 {
+        self.made().map(|worker| worker.counters.ending.load(Acquire)).sum()
+    }
+
     /// Processes born so far, from steps and from outside.
     pub(crate) fn born(&self) -> u64 {
         let spawned: u64 = self.made().map(|worker| worker.counters.spawned.load(Acquire)).sum();

@@ -1505,6 +1505,7 @@ impl Worker {
             // Before anybody can find it ended, so that who does finds room for another.
             self.engine.unadmit_birth();
         }
+        Counters::bump(&self.shared.counters.ending);
         let word = slot.close();
         if has_body {
             self.drop_body(slot, table);
