@@ -55,7 +55,7 @@
 //! | `queues/` | where ready ones wait |
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
 //! | `poller/` | readiness of sockets, learned by the workers themselves |
-//! | `net/` | sockets |
+//! | `net/`, `fs.rs` | sockets, files |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -80,6 +80,8 @@ mod process;
 pub mod channel;
 #[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
+pub mod fs;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]

@@ -12,6 +12,7 @@ mod commands;
 mod contained;
 mod fairness;
 mod field_cases;
+mod files;
 mod idle;
 mod lend;
 mod lifecycle;

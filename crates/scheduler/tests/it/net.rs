@@ -1068,6 +1068,7 @@ fn few_descriptors_apart() {
     drop(next);
     let limit = libc::rlimit { rlim_cur: free as u64 + 5, rlim_max: 10_000 };
     // SAFETY: the limit is alive.
+    // SAFETY: a plain call with a valid pointer.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     let (accepted, streams) = channel();
     let (_, done) = spawn(&s, async move {
@@ -1179,6 +1180,7 @@ fn idle_connections_apart() {
     // SAFETY: the place for the answer is alive, here and below.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
     limit.rlim_cur = limit.rlim_max;
+    // SAFETY: a plain call with a valid pointer.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     let connections = 10_000.min(limit.rlim_max as usize / 2 - 50);
     let s = scheduler(8);
