@@ -105,7 +105,8 @@ fn a_million_dead() {
     }
     assert_eq!(answered.load(Ordering::Relaxed), 0, "no answer reached anybody: they are dead");
     let (early, late) = (levels[ROUNDS / 4], levels[ROUNDS - 1]);
-    assert!(late <= early + early / 10, "memory of the rounds, in pages: {levels:?}");
+    // Memory comes in chunks of 2 MiB: one more, once, is no leak. What 750,000 dead left behind would be many.
+    assert!(late <= early + early / 10 + 512, "memory of the rounds, in pages: {levels:?}");
 }
 
 #[cfg(target_os = "linux")]
