@@ -847,6 +847,8 @@ impl Worker {
     fn park(&self) {
         let searching = self.searching.replace(false);
         let mut role = self.hub.poller.take_role();
+        // Counted before anybody can see it parked, and taken back if it does not stay.
+        self.count(|counters| &counters.parks);
         self.hub.idle.enter_at(self.me, searching, role.is_some());
         // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
         let others_search = self.hub.idle.counts().1 > 0;
@@ -859,7 +861,6 @@ impl Worker {
             && due > now
             && (others_search && home.inject.is_empty() || !self.hub.any_work());
         if stay {
-            self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
             self.trace(Kind::Park, limit.map_or(u64::MAX, |_| due - now));
             // Once more, after the fence in `enter`; see the words of `crate::poller`.
@@ -876,6 +877,9 @@ impl Worker {
             }
         }
         drop(role);
+        if !stay && cfg!(feature = "stats") {
+            Counters::add(&self.shared.counters.parks, u64::MAX);
+        }
         if self.hub.idle.leave(self.me) == Left::Woken {
             // The token is on its way.
             self.shared.parker.park(None);
