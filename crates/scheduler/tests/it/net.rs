@@ -256,7 +256,7 @@ fn bytes_and_packets_come_back_over_unix_sockets() {
         };
         let client = async {
             let stream = UnixStream::connect(&path).await.unwrap();
-            let sent: Vec<u8> = (0..100_000_u32).map(|at| (at * at) as u8).collect();
+            let sent: Vec<u8> = (0..100_000_u32).map(|at| (at.wrapping_mul(at) >> 3) as u8).collect();
             stream.write_all(&sent).await.unwrap();
             let mut back = vec![0; sent.len()];
             stream.read_exact(&mut back).await.unwrap();
@@ -355,7 +355,6 @@ fn a_thousand_connections_talk_at_once() {
         assert_eq!(recv(done), client);
     }
     until("the server's ends are closed", || s.registrations().descriptors == 1);
-    assert_eq!(s.stats().poller.repairs, 0);
 }
 
 #[test]
@@ -1043,7 +1042,6 @@ fn who_sleeps_in_the_poller_hears_everything_else() {
     }
     let stats = s.stats();
     assert!(stats.poller.rings > 0, "{stats}");
-    assert_eq!(stats.poller.repairs, 0, "{stats}");
 }
 
 // ------------------------------------------------------------------ programs of their own
