@@ -17,7 +17,7 @@ pub(crate) fn run(house: &House, args: &[String]) -> Result<bool> {
         let place = house.shown(&scheduler.dir.join(place));
         bail!("the demo is the scheduler's example `{EXAMPLE}`, and {place} is not there");
     }
-    println!("building the demo (the first time takes about a minute) ...");
+    println!("building the demo (the first time takes one to two minutes) ...");
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--release", "-p", "evener-scheduler", "--example", EXAMPLE, "--"]).args(args);
     let status = cargo.status().context("start cargo for the demo")?;

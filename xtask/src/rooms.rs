@@ -183,6 +183,9 @@ const WITHOUT: &[Without] = &[
     },
 ];
 
+/// What proofs may take though the product may not: who writes a format is read by somebody else's parser.
+const PROOFS_MAY: &[(&str, &str)] = &[(SCHEDULER, "serde_json")];
+
 /// Outside crates that are known to one folder.
 #[derive(Debug)]
 struct OnlyIn {
@@ -263,7 +266,9 @@ fn declared(members: &[Member]) -> Vec<String> {
                 }
                 continue;
             }
-            for rule in WITHOUT.iter().filter(|rule| rule.who == member.name) {
+            let is_proof =
+                dep.kind == DepKind::Dev && PROOFS_MAY.contains(&(member.name.as_str(), dep.name.as_str()));
+            for rule in WITHOUT.iter().filter(|rule| rule.who == member.name && !is_proof) {
                 if rule.crates.contains(&dep.name.as_str()) && !(rule.if_optional && dep.is_optional) {
                     findings.push(format!("{edge}: never, so that {}", rule.so_that));
                 }
@@ -442,6 +447,15 @@ mod tests {
     #[test]
     fn a_crate_without_a_place_in_the_plan_is_found() {
         assert!(only_finding(&[member("evener-shed", &[])]).contains("no room of that name"));
+    }
+
+    #[test]
+    fn a_parser_may_stand_in_the_proofs_alone() {
+        let of = |kind| declared(&[member(SCHEDULER, &[("serde_json", kind, false)])]);
+        assert_eq!(of(DepKind::Dev), Vec::<String>::new());
+        for kind in [DepKind::Normal, DepKind::Build] {
+            assert_eq!(of(kind).len(), 1);
+        }
     }
 
     #[test]

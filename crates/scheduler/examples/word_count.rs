@@ -279,10 +279,11 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     println!("\n{}", scheduler.stats());
     let report = scheduler.shutdown(Duration::from_secs(5));
     println!(
-        "shutdown: {} finished, {} ended by force, {} still running",
+        "shutdown: {} finished, {} ended by force, {} still running, {} not reached",
         report.finished,
         report.ended_by_force,
-        report.still_running.len()
+        report.still_running.len(),
+        report.not_reached
     );
     Ok(exact && report.still_running.is_empty() && repeated == restarts.load(Ordering::Relaxed))
 }

@@ -70,6 +70,70 @@ fn saturated(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The processor time of one thread, for others to read: it stands still while the thread is off the
+/// processor. Nothing where the system has no such clock.
+pub(crate) struct ThreadTime {
+    /// Its clock and its number, as the system gives them; 0 if there is no thread now.
+    clock: AtomicU64,
+}
+
+impl ThreadTime {
+    pub(crate) const fn new() -> Self {
+        Self { clock: AtomicU64::new(0) }
+    }
+
+    /// From now on it is that of the present thread.
+    pub(crate) fn begin(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let mut clock = 0;
+            // SAFETY: the present thread, and a place for the answer.
+            let failed = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+            // SAFETY: it has no conditions.
+            let thread = unsafe { libc::gettid() };
+            if failed == 0 {
+                self.clock.store(u64::from(clock.cast_unsigned()) << 32 | thread as u64, Relaxed);
+            }
+        }
+    }
+
+    /// The thread is about to end.
+    pub(crate) fn end(&self) {
+        self.clock.store(0, Relaxed);
+    }
+
+    /// In nanoseconds. `None`: not known.
+    pub(crate) fn read(&self) -> Option<u64> {
+        #[cfg(target_os = "linux")]
+        {
+            let clock = self.clock.load(Relaxed);
+            if clock == 0 {
+                return None;
+            }
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: a place for the answer. A clock whose thread has ended is an error, not a fault.
+            let failed = unsafe { libc::clock_gettime(((clock >> 32) as u32).cast_signed(), &raw mut time) };
+            (failed == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
+    /// Does the thread wait for a processor, or have one? It opens and reads a file of the system's.
+    pub(crate) fn is_runnable(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            let thread = self.clock.load(Relaxed) as u32;
+            // "number (name) state ..": the name may hold anything, so from the last parenthesis on.
+            let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+            let end = stat.iter().rposition(|&byte| byte == b')');
+            end.and_then(|end| stat.get(end + 2)) == Some(&b'R')
+        }
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

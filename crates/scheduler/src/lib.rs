@@ -1,6 +1,7 @@
 //! A scheduler for millions of small processes in one program: state machines that share nothing and
-//! talk by messages, run by one worker for each core that steal work from one another, with bounded
-//! mailboxes, supervision, and a bound on how long a ready process waits.
+//! talk by messages, run by one worker for each core that steal work from one another, with supervision,
+//! mailboxes that are bounded where senders give a budget ([`Budget`]), and a bound, counted in turns, on how
+//! long a ready process waits for others: so its time is bounded as far as the steps of the others are short.
 //!
 //! ```
 //! use evener_scheduler::{Reply, Scheduler};
@@ -31,28 +32,34 @@
 //! # What always holds
 //!
 //! 1. A process is in at most one run queue and is stepped by at most one thread.
-//! 2. No ready process waits for long while a worker sleeps.
+//! 2. No ready process waits for long while a worker sleeps: at most about 10 ms, normally far less.
 //! 3. A sender to an earlier life of a mailbox changes nothing.
 //! 4. Messages from one sender to one process arrive in order, each once, or are refused, or are dropped with
 //!    the process and counted.
 //! 5. `close` runs exactly once on every way out of a process that had begun; a panic ends at most the
-//!    process in which it happens.
+//!    process in which it happens. Two exceptions: a destructor that panics while another panic unwinds ends
+//!    the program, by Rust's own rule; and a message that is refused is dropped on the sender's thread, so a
+//!    panic of its destructor there is the sender's.
 //! 6. What comes late or twice (an answer, a timer, a wake, a kill) is harmless; a PID or a handle may
 //!    outlive its process and its scheduler.
 //!
-//! # The map, in the order in which a message meets it
+//! # The sources
+//!
+//! The folders of `src`, in the order in which a message meets them; for who reads the code. What they hold is
+//! private, all that is public lies at the root.
 //!
 //! | | |
 //! | --- | --- |
 //! | `process/` | what is scheduled: the trait, PIDs, the slot with its one atomic word, mailbox, budgets |
 //! | `route/` | who hears whom: relay, names, monitors and links, supervisors, hosts |
 //! | `queues/` | where ready ones wait |
-//! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor |
+//! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
 //! | `poller/` | readiness of sockets, learned by the workers themselves |
-//! | `net/` | sockets |
+//! | `net/`, `fs.rs` | sockets, files |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
+//! | `trace/` | what each worker did, when, and who woke whom: rings, the picture, summaries |
 //! | `memory.rs` | slots, message cells, bodies: type-stable, never given back |
 //! | `shutdown.rs`, `stats.rs`, `clock.rs`, `sync.rs` | the end, the numbers, the doors to time and to atomics |
 //! | `model/` | loom models of what threads share |
@@ -74,6 +81,8 @@ pub mod channel;
 #[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
 pub mod net;
@@ -90,6 +99,8 @@ pub mod task;
 #[cfg(not(loom))]
 pub mod time;
 #[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
 mod typed;
 #[cfg(not(loom))]
 mod worker;
@@ -105,12 +116,18 @@ mod task {
 #[cfg(loom)]
 mod worker {
     pub(crate) mod idle;
+    pub(crate) mod spare;
     pub(crate) mod watch;
 }
 /// As much of the poller.
 #[cfg(loom)]
 mod poller {
     pub(crate) mod post;
+}
+/// The part of the trace that the models drive.
+#[cfg(loom)]
+mod trace {
+    pub(crate) mod ring;
 }
 
 pub use command::{Command, CommandId, DuplicateCommand, YieldError};
@@ -149,7 +166,10 @@ mod api {
     #[doc(hidden)]
     pub use crate::stats::Registrations;
     pub use crate::stats::{
-        BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, Stats, WorkerStats, topics_of,
+        BUCKETS, ByState, Histogram, ProcessInfo, ProcessState, SpareStats, Stats, WorkerStats, topics_of,
     };
+    pub use crate::trace::{Summary, Trace};
     pub use crate::typed::{Actor, AskError, Context, FnActor, Handle, OnPanic, Reply};
+    pub use crate::worker::long::LongStep;
+    pub use crate::worker::spare::{SPARES_MAX, blocking};
 }

@@ -203,7 +203,7 @@ mod chunk {
     use super::CHUNK;
     use crate::sync::fixed::Mutex;
 
-    /// Taken from the system at once: address space, not memory.
+    /// Taken from the system at once: address space, not memory. Where that is limited, half of it, and so on.
     const RANGE: usize = 32 * CHUNK;
 
     /// What is left of the newest range: address and end.
@@ -212,26 +212,40 @@ mod chunk {
     pub(super) fn take() -> Option<*mut u8> {
         let mut left = LEFT.lock();
         if left.0 == left.1 {
-            // SAFETY: a new private mapping of its own; nothing else is touched.
-            let range = unsafe {
-                libc::mmap(
-                    ptr::null_mut(),
-                    RANGE + CHUNK,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            if range == libc::MAP_FAILED {
-                return None;
-            }
-            let first = (range as usize).next_multiple_of(CHUNK);
-            *left = (first, first + RANGE);
+            *left = map(|size| {
+                // SAFETY: a new private mapping of its own; nothing else is touched.
+                let range = unsafe {
+                    libc::mmap(
+                        ptr::null_mut(),
+                        size,
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                        -1,
+                        0,
+                    )
+                };
+                (range != libc::MAP_FAILED).then(|| range.expose_provenance())
+            })?;
         }
         let chunk = left.0;
         left.0 += CHUNK;
         Some(ptr::with_exposed_provenance_mut(chunk))
+    }
+
+    /// As large a range of whole chunks as the system gives: address and end.
+    fn map(system: impl Fn(usize) -> Option<usize>) -> Option<(usize, usize)> {
+        let mut range = RANGE;
+        loop {
+            // One chunk more than is used, for it begins anywhere.
+            if let Some(address) = system(range + CHUNK) {
+                let first = address.next_multiple_of(CHUNK);
+                return Some((first, first + range));
+            }
+            if range == CHUNK {
+                return None;
+            }
+            range /= 2;
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -242,6 +256,20 @@ mod chunk {
 
     #[cfg(not(target_os = "linux"))]
     pub(super) fn prefer_large_pages(_chunk: *mut u8) {}
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_limit_on_address_space_makes_the_range_smaller() {
+            let within = |limit: usize| map(move |size| (size <= limit).then_some(4096));
+            assert_eq!(within(usize::MAX), Some((CHUNK, CHUNK + RANGE)));
+            assert_eq!(within(RANGE), Some((CHUNK, CHUNK + RANGE / 2)));
+            assert_eq!(within(2 * CHUNK), Some((CHUNK, 2 * CHUNK)));
+            assert_eq!(within(2 * CHUNK - 1), None);
+        }
+    }
 }
 
 #[cfg(not(unix))]

@@ -18,6 +18,7 @@ use crate::process::slot::{Slot, Word};
 use crate::process::table::ProcessTable;
 use crate::route::host::Engine;
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Relaxed, Release, fence};
+use crate::worker::long::LongStep;
 use crate::{LocalPid, Pid, clock};
 
 /// Buckets of the histograms: bucket `n` holds times below `2^n` nanoseconds.
@@ -28,8 +29,12 @@ pub const BUCKETS: usize = 40;
 pub(crate) struct Counters {
     /// Picks; the monitor takes one that does not move for a step that does not end.
     pub(crate) turns: AtomicU64,
+    /// The slot of the process that it runs, or ran last.
+    pub(crate) running: AtomicU32,
     pub(crate) spawned: AtomicU64,
     pub(crate) ended: AtomicU64,
+    /// Those whose end has begun; it is told after this.
+    pub(crate) ending: AtomicU64,
     pub(crate) steals: AtomicU64,
     pub(crate) steal_tries: AtomicU64,
     pub(crate) parks: AtomicU64,
@@ -37,6 +42,8 @@ pub(crate) struct Counters {
     pub(crate) spills: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
+    pub(crate) foreign_messages: AtomicU64,
+    pub(crate) over_budget: AtomicU64,
     pub(crate) late_completions: AtomicU64,
     pub(crate) timers_fired: AtomicU64,
     pub(crate) retired: AtomicU64,
@@ -50,8 +57,10 @@ impl Counters {
     pub(crate) fn new() -> Self {
         Self {
             turns: AtomicU64::new(0),
+            running: AtomicU32::new(0),
             spawned: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            ending: AtomicU64::new(0),
             steals: AtomicU64::new(0),
             steal_tries: AtomicU64::new(0),
             parks: AtomicU64::new(0),
@@ -59,6 +68,8 @@ impl Counters {
             spills: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             dropped_messages: AtomicU64::new(0),
+            foreign_messages: AtomicU64::new(0),
+            over_budget: AtomicU64::new(0),
             late_completions: AtomicU64::new(0),
             timers_fired: AtomicU64::new(0),
             retired: AtomicU64::new(0),
@@ -74,13 +85,15 @@ impl Counters {
         for counter in self.all().into_iter().chain(&self.step_times).chain(&self.lateness) {
             counter.store(0, Relaxed);
         }
+        self.running.store(0, Relaxed);
     }
 
-    fn all(&self) -> [&AtomicU64; 15] {
+    fn all(&self) -> [&AtomicU64; 18] {
         [
             &self.turns,
             &self.spawned,
             &self.ended,
+            &self.ending,
             &self.steals,
             &self.steal_tries,
             &self.parks,
@@ -88,6 +101,8 @@ impl Counters {
             &self.spills,
             &self.panics,
             &self.dropped_messages,
+            &self.foreign_messages,
+            &self.over_budget,
             &self.late_completions,
             &self.timers_fired,
             &self.retired,
@@ -191,11 +206,19 @@ pub struct WorkerStats {
     pub long_spins: u64,
     /// Times a local queue was full and its older half went to the global queue.
     pub spills: u64,
-    /// Panics contained.
+    /// Panics contained by this worker: of steps, `init`, stop hooks, handlers and lifecycle hooks, and of the
+    /// drops of what belonged to processes (bodies, messages, results, errors). Those of blocking closures, and
+    /// what other threads contain, are told to who waits and not counted here.
     pub panics: u64,
     /// Messages dropped with a process that had not taken them, or by a reset.
     pub dropped_messages: u64,
-    /// Answers to yields that were no longer out.
+    /// Messages that reached actors of another type and were dropped by the default [`crate::Actor::event`].
+    pub foreign_messages: u64,
+    /// Messages to processes of this scheduler that its steps sent and a budget did not admit; those sent from
+    /// elsewhere are in [`Stats::over_budget_outside`]. Of each topic: [`topics_of`].
+    pub over_budget: u64,
+    /// Answers to yields that were no longer out. What comes for a thread that has stopped waiting is not
+    /// counted: it belongs to no worker.
     pub late_completions: u64,
     /// Timers it fired, its own and those of busy workers.
     pub timers_fired: u64,
@@ -243,6 +266,10 @@ pub struct Stats {
     pub workers: Vec<WorkerStats>,
     /// Processes that threads outside spawned.
     pub spawned_outside: u64,
+    /// Messages to its processes that others than its own steps sent and a budget did not admit.
+    pub over_budget_outside: u64,
+    /// Messages that waited for a name and were dropped with it by threads outside.
+    pub dropped_outside: u64,
     /// In the global queue.
     pub queued_global: usize,
     /// Workers asleep.
@@ -257,8 +284,38 @@ pub struct Stats {
     pub timer_lateness: Histogram,
     /// Threads for blocking closures, and closures that wait for one.
     pub blocking: (usize, usize),
+    /// Who stood in for workers whose steps did not end.
+    pub spares: SpareStats,
+    /// Each spare worker's that was ever there, as `workers`.
+    pub spare_workers: Vec<WorkerStats>,
+    /// Steps of at least 10 ms, the worst of each worker: see [`LongStep`]. A step that blocks by its own
+    /// word ([`crate::blocking`]) does not count, nor one that the monitor slept through because nothing
+    /// waited behind it and everybody else was asleep.
+    pub long_steps: Vec<LongStep>,
+    /// How many there were in all.
+    pub long_steps_count: u64,
     /// The poller.
     pub poller: crate::poller::PollerStats,
+}
+
+/// Spare workers, which stand in for those whose steps do not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SpareStats {
+    /// Their threads now.
+    pub threads: usize,
+    /// Those that stand in now.
+    pub standing_in: usize,
+    /// Times the monitor lent one behind a step that did not say that it blocks.
+    pub lent: u64,
+    /// Times a step handed over to one before it blocked.
+    pub handed_over: u64,
+    /// Times one was recalled because the step had ended.
+    pub recalled: u64,
+    /// Times a step blocked by its own word with work behind it, and there was no spare for it.
+    pub refused: u64,
+    /// Times the system gave no thread for one.
+    pub not_started: u64,
 }
 
 impl Stats {
@@ -266,7 +323,7 @@ impl Stats {
         let hub = engine.hub;
         let mut step_times = Histogram::empty();
         let mut timer_lateness = Histogram::empty();
-        let workers = hub.workers.iter().map(|worker| {
+        let mut of_worker = |worker: &crate::worker::WorkerShared| {
             let counters = &worker.counters;
             step_times.add(&counters.step_times);
             timer_lateness.add(&counters.lateness);
@@ -283,6 +340,8 @@ impl Stats {
                 spills: of(&counters.spills),
                 panics: of(&counters.panics),
                 dropped_messages: of(&counters.dropped_messages),
+                foreign_messages: of(&counters.foreign_messages),
+                over_budget: of(&counters.over_budget),
                 late_completions: of(&counters.late_completions),
                 timers_fired: of(&counters.timers_fired),
                 retired_slots: of(&counters.retired),
@@ -293,8 +352,16 @@ impl Stats {
                 queued_inject,
                 timers: worker.timers.len(),
             }
-        });
-        let workers = workers.collect();
+        };
+        let workers = hub.workers.iter().map(&mut of_worker).collect();
+        let spare_workers = hub.spares().map(&mut of_worker).collect();
+        let now = clock::now_nanos();
+        let (mut long_steps, mut long_steps_count) = (Vec::new(), 0);
+        for (index, worker) in hub.workers.iter().chain(hub.spares()).enumerate() {
+            let (kept, count) = worker.long.read(index, now);
+            long_steps.extend(kept);
+            long_steps_count += count;
+        }
         let (parked, searching) = hub.idle.counts();
         let mut by_state = ByState::default();
         for_each_process(hub.id, |_, word, _| match () {
@@ -306,6 +373,8 @@ impl Stats {
         Self {
             workers,
             spawned_outside: hub.outside_births(),
+            over_budget_outside: hub.over_budget_outside.load(Relaxed),
+            dropped_outside: hub.dropped_outside(),
             queued_global: hub.global.len(),
             parked,
             searching,
@@ -313,14 +382,22 @@ impl Stats {
             step_times,
             timer_lateness,
             blocking: engine.blocking.sizes(),
+            spares: engine.spares.stats(),
+            spare_workers,
+            long_steps,
+            long_steps_count,
             poller: hub.poller.stats(),
         }
     }
 
-    /// The sum over the workers.
+    /// The sum over the workers, spare ones included.
     #[must_use]
     pub fn total(&self) -> WorkerStats {
-        self.workers.iter().fold(WorkerStats::default(), |sum, worker| WorkerStats {
+        Self::sum(self.workers.iter().chain(&self.spare_workers))
+    }
+
+    fn sum<'a>(workers: impl Iterator<Item = &'a WorkerStats>) -> WorkerStats {
+        workers.fold(WorkerStats::default(), |sum, worker| WorkerStats {
             turns: sum.turns + worker.turns,
             spawned: sum.spawned + worker.spawned,
             ended: sum.ended + worker.ended,
@@ -331,6 +408,8 @@ impl Stats {
             spills: sum.spills + worker.spills,
             panics: sum.panics + worker.panics,
             dropped_messages: sum.dropped_messages + worker.dropped_messages,
+            foreign_messages: sum.foreign_messages + worker.foreign_messages,
+            over_budget: sum.over_budget + worker.over_budget,
             late_completions: sum.late_completions + worker.late_completions,
             timers_fired: sum.timers_fired + worker.timers_fired,
             retired_slots: sum.retired_slots + worker.retired_slots,
@@ -380,10 +459,11 @@ impl Registrations {
 }
 
 impl std::fmt::Display for Stats {
-    /// A table for people: a column for each worker and one for all, then what belongs to no worker.
+    /// A table for people: a column for each worker, one for the spare ones if there were any, and one for
+    /// all; then what belongs to no worker.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         type Row = (&'static str, fn(&WorkerStats) -> u64);
-        const ROWS: [Row; 18] = [
+        const ROWS: [Row; 20] = [
             ("turns", |worker| worker.turns),
             ("spawned by steps", |worker| worker.spawned),
             ("ended", |worker| worker.ended),
@@ -394,6 +474,8 @@ impl std::fmt::Display for Stats {
             ("queue spills", |worker| worker.spills),
             ("panics contained", |worker| worker.panics),
             ("messages dropped", |worker| worker.dropped_messages),
+            ("messages foreign", |worker| worker.foreign_messages),
+            ("over budget", |worker| worker.over_budget),
             ("late completions", |worker| worker.late_completions),
             ("timers fired", |worker| worker.timers_fired),
             ("polls", |worker| worker.polls),
@@ -407,11 +489,15 @@ impl std::fmt::Display for Stats {
         for worker in 0..self.workers.len() {
             write!(f, "{:>14}", format!("worker {worker}"))?;
         }
+        let spares = (!self.spare_workers.is_empty()).then(|| Self::sum(self.spare_workers.iter()));
+        if spares.is_some() {
+            write!(f, "{:>14}", "spares")?;
+        }
         writeln!(f, "{:>14}", "all")?;
         let total = self.total();
         for (name, of) in ROWS {
             write!(f, "{name:<18}")?;
-            for worker in self.workers.iter().chain([&total]) {
+            for worker in self.workers.iter().chain(&spares).chain([&total]) {
                 write!(f, "{:>14}", of(worker))?;
             }
             writeln!(f)?;
@@ -419,9 +505,26 @@ impl std::fmt::Display for Stats {
         let ByState { idle, blocked, ready, running } = self.by_state;
         writeln!(f, "processes         {idle} idle, {blocked} blocked, {ready} ready, {running} running")?;
         writeln!(f, "spawned outside   {}", self.spawned_outside)?;
+        writeln!(f, "over budget       {} sent from outside", self.over_budget_outside)?;
+        writeln!(f, "dropped outside   {}", self.dropped_outside)?;
         writeln!(f, "global queue      {}", self.queued_global)?;
         writeln!(f, "workers           {} parked, {} searching", self.parked, self.searching)?;
         writeln!(f, "blocking          {} threads, {} waiting", self.blocking.0, self.blocking.1)?;
+        let SpareStats { threads, standing_in, lent, handed_over, recalled, refused, not_started } =
+            self.spares;
+        writeln!(
+            f,
+            "spares            {threads} threads, {standing_in} standing in; {lent} lent, {handed_over} handed \
+             over, {recalled} recalled, {refused} refused, {not_started} not started"
+        )?;
+        writeln!(f, "long steps        {}", self.long_steps_count)?;
+        let mut worst: Vec<_> = self.long_steps.iter().collect();
+        worst.sort_unstable_by_key(|step| std::cmp::Reverse(step.longest));
+        for step in worst.iter().take(8) {
+            let LongStep { pid, worker, count, longest, is_running } = step;
+            let running = if *is_running { ", runs still" } else { "" };
+            writeln!(f, "  {pid}  on worker {worker}, {count} times, longest {longest:?}{running}")?;
+        }
         let crate::PollerStats { descriptors, monitor_polls, rings, repairs, accept_pauses } = self.poller;
         writeln!(
             f,

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry, TimerKey};
-use crate::process::table::ReplyTo;
-use crate::route::host::Hub;
+use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry};
 use crate::worker::timers::TimerAction;
-use crate::{Payload, clock, memory, route};
+use crate::{Payload, clock, memory};
 
 /// Completes after this long. Any duration is accepted; one beyond some 580 years never completes.
 /// Result: the [`Instant`] of about then.
@@ -27,9 +25,10 @@ impl Command for Timer {
     const ID: CommandId = CommandId(21);
 }
 
-/// Completes again and again, every so long, till the process cancels the yield or ends. Ticks that were
-/// missed are skipped, the next one is at a whole number of periods from the start. A period of zero
-/// counts as one nanosecond. Result, each time: the [`Instant`] of about then.
+/// Completes again and again, every so long, till the process cancels the yield or ends. At most one tick waits
+/// for the process: those that it is too slow for, or too long in a step for, are skipped, and the next one is
+/// at the next whole number of periods from the start after the last was taken. A period of zero counts as one
+/// nanosecond. Result, each time: the [`Instant`] of about then.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticker(pub Duration);
 
@@ -41,18 +40,6 @@ fn arm(cx: &HandlerContext<'_>, completer: Completer, due: u64) {
     let to = completer.into_reply();
     let key = cx.worker.arm(due, TimerAction::Complete(to));
     cx.worker.attach(memory::slot(to.pid.slot()), to.seq, key);
-}
-
-/// Fires a ticker and arms it again, under the same key's worker.
-pub(crate) fn tick(hub: &Hub, key: TimerKey, to: ReplyTo, period: u64, now: u64) {
-    if !route::complete(to, Ok(Payload::new(clock::coarse()))) {
-        // The process has ended: so has its ticker.
-        hub.cancel(key);
-        return;
-    }
-    let missed = now.saturating_sub(key.due) / period;
-    let due = key.due.saturating_add(period.saturating_mul(missed + 1));
-    hub.arm_again(key, due, TimerAction::Tick(to, period));
 }
 
 pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
@@ -92,9 +79,9 @@ pub(super) fn add_to(registry: &mut Registry) -> Result<(), DuplicateCommand> {
                     let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
                     let to = completer.into_reply();
                     let slot = memory::slot(to.pid.slot());
-                    cx.worker.make_repeating(slot, to.seq);
+                    cx.worker.make_repeating(slot, to, period);
                     let due = clock::now_nanos().saturating_add(period);
-                    let key = cx.worker.arm(due, TimerAction::Tick(to, period));
+                    let key = cx.worker.arm(due, TimerAction::Complete(to));
                     cx.worker.attach(slot, to.seq, key);
                 }
                 Err(error) => {

@@ -49,7 +49,9 @@ impl fmt::Display for CommandId {
     }
 }
 
-/// A typed request with a fixed number.
+/// A typed request with a fixed number, from [`CommandId::FIRST_FREE`] on. Handed out by
+/// [`crate::StepOutput::command`] and carried out by the host's [`crate::Handler`] of that number, where there is
+/// an example.
 pub trait Command: Send + 'static {
     /// Its number.
     const ID: CommandId;
@@ -67,9 +69,9 @@ pub(crate) struct CommandRequest {
 pub(crate) struct Pending {
     pub(crate) seq: u32,
     pub(crate) tag: Tag,
-    /// A ticker: an answer does not end it.
-    pub(crate) repeats: bool,
-    /// A timer to take away when the yield ends.
+    /// A ticker's period in nanoseconds: an answer does not end it. 0: one does.
+    pub(crate) period: u64,
+    /// A timer to take away when the yield ends; a ticker's is the last one armed.
     pub(crate) timer: Option<TimerKey>,
 }
 
@@ -260,6 +262,49 @@ impl HandlerContext<'_> {
 
 /// Carries out commands of one number. It runs on the worker of the process that asked, after its step:
 /// what takes long belongs elsewhere, with the completer.
+///
+/// ```
+/// use evener_scheduler::{
+///     Actor, AskError, Command, CommandId, Context, Event, Handle, Payload, Reply, Scheduler, Tag,
+/// };
+/// use std::time::Duration;
+///
+/// /// What a process asks for; its number is the program's choice.
+/// struct Square(u64);
+/// impl Command for Square {
+///     const ID: CommandId = CommandId(300);
+/// }
+///
+/// /// Answers with squares that the host makes for it.
+/// struct Squares(Option<Reply<u64>>);
+/// impl Actor for Squares {
+///     type Message = (u64, Reply<u64>);
+///     fn handle(&mut self, (number, reply): Self::Message, cx: &mut Context<'_, Self::Message>) {
+///         self.0 = Some(reply);
+///         cx.command(Tag(1), Square(number));
+///     }
+///     fn event(&mut self, event: Event, _: &mut Context<'_, Self::Message>) {
+///         if let Event::YieldComplete { tag: Tag(1), result } = event
+///             && let Some(reply) = self.0.take()
+///             && let Ok(square) = AskError::read(result)
+///         {
+///             reply.send(square);
+///         }
+///     }
+/// }
+///
+/// let scheduler = Scheduler::builder()
+///     .workers(1)
+///     .command::<Square>("square", |cx, input, mut completer| {
+///         // At once here; the completer may as well be sent to another thread and used later.
+///         let square = cx.input::<Square>(input).map(|Square(number)| Payload::new(number * number));
+///         completer.complete(square);
+///     })
+///     .start()?;
+/// let squares = scheduler.spawn_actor(Squares(None))?;
+/// assert_eq!(squares.ask(|reply| (12, reply), Duration::from_secs(5))?, 144);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(not(loom))]
 pub trait Handler: Send + Sync + 'static {
     /// Carries the command out, or sees to it that somebody does.

@@ -30,11 +30,13 @@ mod fifo;
 mod global;
 mod idle;
 mod inject;
+mod lend;
 mod mailbox;
 mod next;
 mod poller;
 mod slot;
 mod task;
+mod trace;
 mod watch;
 
 use std::sync::Arc;

@@ -290,6 +290,7 @@ macro_rules! stream {
             ///
             /// # Errors
             /// The halves, if they are of two streams.
+            #[allow(clippy::result_large_err, reason = "the halves come back as they were")]
             pub fn reunite(self, write: OwnedWriteHalf) -> Result<$stream, (Self, OwnedWriteHalf)> {
                 if !std::sync::Arc::ptr_eq(&self.read.core, &write.write.core) {
                     return Err((self, write));

@@ -73,8 +73,6 @@ use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
 use crate::task::context;
 use crate::worker::idle::Bell;
 
-/// Events of one wait, at most.
-const EVENTS_MAX: usize = 256;
 /// The bell's key.
 const BELL: u64 = u64::MAX;
 
@@ -230,7 +228,7 @@ impl Poller {
         if self.is_used() {
             let mut wakers = Vec::new();
             source::orphan(self, &mut wakers);
-            wake_all(&mut wakers, || {});
+            wake_all(&mut wakers);
         }
     }
 }
@@ -284,12 +282,10 @@ impl Role {
     }
 }
 
-/// Wakes them, each contained; `on_panic` counts.
-pub(crate) fn wake_all(wakers: &mut Vec<Waker>, on_panic: impl Fn()) {
+/// Wakes them, each contained.
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     for waker in wakers.drain(..) {
-        if crate::process::contain(|| waker.wake()).is_err() {
-            on_panic();
-        }
+        let _ = crate::process::contain(|| waker.wake());
     }
 }
 
@@ -326,9 +322,8 @@ impl Watchdog {
             }
         }
         // A token that was given to a sleeper and has not woken it.
-        let sleep = poller.post.sleeper().filter(|sleep| {
-            hub.workers.get(sleep.worker as usize).is_some_and(|worker| worker.parker.has_token())
-        });
+        let has_token = |sleep: &Sleep| hub.entry(sleep.worker as usize).parker.has_token();
+        let sleep = poller.post.sleeper().filter(has_token);
         self.suspect = match (sleep, self.suspect) {
             (None, _) => None,
             (Some(sleep), Some((suspect, since))) if sleep == suspect => {
@@ -349,7 +344,7 @@ impl Watchdog {
             hub.poller.counts.monitor_polls.fetch_add(1, Relaxed);
             role.look(&mut self.wakers);
             drop(role);
-            wake_all(&mut self.wakers, || {});
+            wake_all(&mut self.wakers);
         }
         make_sure_somebody_polls(hub);
     }
@@ -358,7 +353,7 @@ impl Watchdog {
 /// To be called by a thread that is no worker, after it has registered something or given the role back.
 fn make_sure_somebody_polls(hub: &'static Hub) {
     if let Some(worker) = hub.poller.post.whom_to_wake(&hub.idle) {
-        hub.workers[worker as usize].parker.unpark();
+        hub.entry(worker as usize).parker.unpark();
     }
 }
 

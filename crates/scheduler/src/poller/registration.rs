@@ -60,7 +60,7 @@ impl Registration {
             // Perhaps after the others were told so.
             return Err(ended());
         }
-        if !crate::worker::current().is_some_and(|worker| worker.host() == hub.id) {
+        if crate::worker::current().is_none_or(|worker| worker.host() != hub.id) {
             make_sure_somebody_polls(hub);
         } else {
             // Pairs with the fence of the monitor that is going to sleep without a limit.

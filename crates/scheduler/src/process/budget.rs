@@ -28,7 +28,79 @@ use crate::process::event_queue::Cells;
 use crate::process::slot::{After, Bind, Gate, Refused, Slot, Word};
 use crate::sync::Mutex;
 
-/// The most that may wait on one topic of one process.
+/// The most that may wait on one topic of one process: a bound that senders give with their messages
+/// ([`crate::Handle::tell_within`], [`crate::Package::budget`]). Without one a mailbox has no bound.
+///
+/// A message that is admitted holds its place till the receiver drops it, or releases it
+/// ([`crate::Message::release`]); an actor's, till its handler is called. Of several budgets that a topic has
+/// seen the tightest counts, till the queue is reset.
+///
+/// # Overflow closes the topic
+///
+/// The first message that does not fit gets [`crate::SendError::Dropped`], and closes its topic: **all that
+/// comes after on it is dropped in the same way, also without a budget, and also when the receiver has long
+/// made room, till the receiver resets its queue** ([`crate::StepOutput::reset_queue`]). So nobody takes a
+/// stream with a gap for a whole one. Other topics go on.
+///
+/// The receiver finds one notice in the place of the first message that was dropped
+/// ([`crate::Message::overflow`]; an actor's [`crate::Actor::event`]), and decides: stay closed, end, or reset.
+/// A reset opens all its topics, and loses what is queued and not yet taken, of every topic: messages, and
+/// results of yields, ends of others and cancellations too. A yield whose result was among them stays open, and
+/// who asked is told that there is no answer. Senders by PID, handle or name go on; a [`crate::Producer`] is
+/// refused from then on.
+///
+/// ```
+/// use evener_scheduler::{Actor, Budget, Context, Event, Scheduler, Topic};
+/// use std::sync::mpsc;
+///
+/// enum Job { Fill, Do(u32) }
+/// struct Worker { jobs: Topic, log: mpsc::Sender<String> }
+///
+/// impl Actor for Worker {
+///     type Message = Job;
+///     fn handle(&mut self, job: Job, cx: &mut Context<'_, Job>) {
+///         let log = |line| self.log.send(line).expect("somebody reads");
+///         match job {
+///             Job::Do(number) => log(format!("did {number}")),
+///             Job::Fill => {
+///                 for number in 1..=4 {
+///                     let sent = cx.me().tell_within(self.jobs, Budget::items(2), Job::Do(number));
+///                     if sent.is_err() {
+///                         log(format!("dropped {number}"));
+///                     }
+///                 }
+///                 // Of another topic: accepted, and queued behind the notice.
+///                 cx.me().tell(Job::Do(5)).expect("it lives");
+///             }
+///         }
+///     }
+///     fn event(&mut self, event: Event, cx: &mut Context<'_, Job>) {
+///         if let Event::Message(message) = event
+///             && message.overflow().is_some()
+///         {
+///             let topic = message.topic();
+///             let lost = cx.raw().reset_queue().expect("a slot can be reset millions of times");
+///             let again = cx.me().tell_within(self.jobs, Budget::items(2), Job::Do(6));
+///             let line = format!("{topic:?} overflowed, the reset lost {lost}, open: {}", again.is_ok());
+///             self.log.send(line).expect("somebody reads");
+///         }
+///     }
+/// }
+///
+/// let scheduler = Scheduler::builder().workers(1).start()?;
+/// let (log, lines) = mpsc::channel();
+/// scheduler.spawn_actor(Worker { jobs: Topic::new("jobs"), log })?.tell(Job::Fill)?;
+/// let lines: Vec<String> = lines.iter().take(6).collect();
+/// assert_eq!(lines, [
+///     "dropped 3",
+///     "dropped 4",
+///     "did 1",
+///     "did 2",
+///     "\"jobs\" overflowed, the reset lost 1, open: true",
+///     "did 6",
+/// ]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
     max_items: Option<usize>,
@@ -56,7 +128,7 @@ impl Budget {
     }
 }
 
-/// First part of the message that stands for what did not fit.
+/// First part of the message that stands for what did not fit; see [`crate::Message::overflow`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("message queue limit exceeded")]
 pub struct QueueLimitExceeded;
@@ -272,7 +344,7 @@ mod program {
 
     use super::{Accounts, Admit, Admitted, Budget, QueueLimitExceeded, Terminal, TopicUse};
     use crate::memory::{Class, InMemory};
-    use crate::process::message::{self, Extension, KIND_MESSAGE, Message, RESERVED};
+    use crate::process::message::{self, Extension, KIND_MESSAGE, Message, OVERFLOW, RESERVED};
     use crate::process::slot::{Bind, Refused, Slot, Word};
     use crate::process::{SendError, Topic};
     use crate::sync::Relaxed;
@@ -311,7 +383,7 @@ mod program {
             message
         };
         let limit = vec![Payload::new(QueueLimitExceeded), Payload::new(Terminal)];
-        let synthetic = Message::new(Payload::list(limit), None, topic, KIND_MESSAGE);
+        let synthetic = Message::new(Payload::list(limit), None, topic, KIND_MESSAGE | OVERFLOW);
         let spare = with_magazines(|m| m.alloc(Class::Full)).map_err(|_| SendError::Exhausted)?;
         let mut kept = Some(message);
         let mut synthetic = Some(synthetic);
@@ -352,10 +424,28 @@ mod program {
         drop(kept);
         match pushed {
             Ok(Admitted::Accepted(_)) => Ok(()),
-            Ok(Admitted::Dropped(_)) => Err(SendError::Dropped { pid: to, topic }),
+            Ok(Admitted::Dropped(_)) => {
+                count_dropped(slot);
+                Err(SendError::Dropped { pid: to, topic })
+            }
             Err(Refused::Stale) => Err(SendError::Stale(to)),
             Err(Refused::Unknown) => Err(SendError::NotFound(to)),
             Err(Refused::Closed | Refused::Overflow) => Err(SendError::Closed(to)),
+        }
+    }
+
+    /// Counts for the receiver's host: by a step of it as the steps count, by others in a word that they share,
+    /// for they have taken a lock already.
+    fn count_dropped(slot: &Slot) {
+        if !cfg!(feature = "stats") {
+            return;
+        }
+        let host = slot.host.load(Relaxed);
+        match crate::worker::current() {
+            Some(worker) if worker.host() == host => worker.count(|counters| &counters.over_budget),
+            _ => {
+                route::host::hub(host).over_budget_outside.fetch_add(1, Relaxed);
+            }
         }
     }
 

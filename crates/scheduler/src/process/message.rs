@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use crate::command::YieldError;
 use crate::memory::{self, Class, Exhausted, InMemory, Magazines};
-use crate::process::budget;
+use crate::process::budget::{self, QueueLimitExceeded};
 use crate::process::event_queue::{Cells, FULL};
 use crate::process::payload::{INLINE_WORDS, PayloadTable, TableOf};
 use crate::process::table::ReplyTo;
@@ -40,6 +40,8 @@ pub(crate) const TERMINAL: u32 = 1 << 9;
 pub(crate) const REQUEST: u32 = 1 << 10;
 /// The sender waits for an answer, whose right travels in the payload.
 pub(crate) const ASK: u32 = 1 << 11;
+/// It stands for what did not fit: see [`crate::process::budget`].
+pub(crate) const OVERFLOW: u32 = 1 << 12;
 
 /// At most this many processes stand between the first asker and the last one asked.
 pub(crate) const CHAIN_MAX: usize = 5;
@@ -166,6 +168,14 @@ impl Message {
         self.flags & TERMINAL != 0
     }
 
+    /// Does it stand for what did not fit its topic's budget? Then no sender has sent it: its topic is closed
+    /// till the queue is reset ([`crate::StepOutput::reset_queue`]), and nothing of that topic comes behind it.
+    /// Its payload is a `Vec<Payload>` of this error and a [`crate::Terminal`]; see [`crate::Budget`].
+    #[must_use]
+    pub fn overflow(&self) -> Option<QueueLimitExceeded> {
+        (self.flags & OVERFLOW != 0).then_some(QueueLimitExceeded)
+    }
+
     /// Does the sender wait for an answer?
     #[must_use]
     pub fn is_request(&self) -> bool {
@@ -200,7 +210,7 @@ impl Message {
     /// Answers a request. The first answer counts; to a message that is none, or answered already, or
     /// whose asker has gone or given up, it does nothing. `true`: the answer was sent.
     pub fn reply(&mut self, answer: Payload) -> bool {
-        self.take_reply().is_some_and(|to| route::complete(to, Ok(answer)))
+        self.take_reply().is_some_and(|to| route::answer(to, Ok(answer)))
     }
 
     /// Takes the right to answer. `None`: nobody waits. (Who answers later keeps the message.)
@@ -238,7 +248,7 @@ impl Message {
     fn drop_slowly(&mut self) {
         self.release();
         if let Some(to) = self.take_reply() {
-            route::complete(to, Err(YieldError::NoReply));
+            route::answer(to, Err(YieldError::NoReply));
         }
         if self.ext != 0 {
             let ext = std::mem::take(&mut self.ext);
@@ -257,7 +267,8 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// Cancellation as an event.
+/// Word that a process is to end: from [`crate::Scheduler::shutdown`], `stop` or `cancel`, from its supervisor,
+/// or from another process.
 #[derive(Debug, Clone)]
 pub struct Cancel {
     /// Why, in words.
@@ -304,7 +315,8 @@ pub enum Event {
     },
     /// Another process ended.
     Exit(Exit),
-    /// Somebody asks the process to end.
+    /// Somebody asks the process to end: it answers with [`crate::StepOutput::done`] when it is ready to, or is
+    /// ended by force at the deadline. (An actor hears of it in [`crate::Actor::cancelled`] instead.)
     Cancel(Cancel),
 }
 

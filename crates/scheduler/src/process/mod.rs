@@ -8,25 +8,15 @@
 //! 1. `close`, except where the table says no;
 //! 2. the word goes to the next generation: from here on senders get [`SendError::Closed`];
 //! 3. the body is dropped;
-//! 4. messages not taken are dropped and counted, or kept for the successor of a supervised name;
+//! 4. messages not taken are dropped and counted, or kept for the successor of a supervised name; if they are
+//!    very many, in parts between the turns of others, and the steps that follow wait for the last part;
 //! 5. yields still out are cancelled, their timers taken away; who waits for the result gets it;
 //! 6. the name is free again (or held for the successor);
 //! 7. the `on_complete` hook;
 //! 8. monitors, then links, hear of it;
 //! 9. the slot goes to a free list.
 //!
-//! | end | `close` runs | reason seen by hooks, monitors, links |
-//! | --- | --- | --- |
-//! | `init` gave `Err` or panicked | no | `InitFailed` |
-//! | `Done` | yes | `Normal` |
-//! | `step` gave `Err` | yes | `Failed` |
-//! | `step` panicked | yes | `Panicked` |
-//! | killed while Ready, Blocked or Idle | yes | `Killed` |
-//! | killed while Running | yes, after the step | `Killed` |
-//! | killed before its first turn | no, if it has an `init` | `Killed` |
-//! | shutdown, at the deadline | as for killed | `Shutdown` |
-//! | scheduler dropped | as for killed, later, by its workers | `Shutdown` |
-//! | crash of a linked partner | as for killed | `Linked` |
+//! Which ends there are, whether `close` runs, and the reason that is seen: the table at [`ExitReason`].
 //!
 //! User code that may panic is contained everywhere: `init`, `step`, `close`, hooks, handlers, and the
 //! drop of body, messages, errors, results and panic payloads. A panic in `close` turns `Normal` into
@@ -38,6 +28,7 @@ pub(crate) mod event_queue;
 #[cfg(not(loom))]
 pub(crate) mod message;
 pub(crate) mod payload;
+pub(crate) mod pending;
 pub(crate) mod pid;
 pub(crate) mod slot;
 #[cfg(not(loom))]
@@ -73,6 +64,48 @@ compile_error!(
 ///
 /// It is known by a [`Pid`], shares nothing, and hears of the world by events. One thread at a time is
 /// within its methods.
+///
+/// A process is asked to end by [`crate::Event::Cancel`]: by [`crate::Scheduler::shutdown`] and
+/// [`crate::Scheduler::stop`], by its supervisor. Nothing ends it for that alone: one that does not answer with
+/// [`StepOutput::done`], at once or when it has finished its work, is ended by force at the deadline.
+///
+/// ```
+/// use evener_scheduler::{Event, Events, Payload, Process, ProcessError, Scheduler, SpawnOptions, StepOutput};
+/// use std::time::Duration;
+///
+/// struct Sum(u64);
+///
+/// impl Process for Sum {
+///     fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
+///         for event in events {
+///             match event {
+///                 Event::Message(mut message) => match message.take_payload().take::<u64>() {
+///                     Ok(more) => {
+///                         self.0 += more;
+///                         message.reply(Payload::new(self.0));
+///                     }
+///                     Err(other) => return Err(ProcessError::new(format_args!("a {}", other.type_name()))),
+///                 },
+///                 Event::Cancel(_) => out.done(self.0),
+///                 // Results of yields and ends of others, which this one never asks for.
+///                 _ => {}
+///             }
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let scheduler = Scheduler::builder().workers(1).start()?;
+/// let sum = scheduler.spawn(Sum(40), SpawnOptions::new())?;
+/// assert_eq!(scheduler.ask(sum, 2_u64, None)?.take::<u64>().ok(), Some(42));
+/// assert_eq!(scheduler.shutdown(Duration::from_secs(5)).finished, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Process`",
+    note = "an `Actor` is spawned by `spawn_actor`, and supervised by `ChildSpec::actor`",
+    note = "a closure is spawned by `spawn_fn` or `spawn_once`, and supervised by `ChildSpec::fn_actor`"
+)]
 pub trait Process: Send + 'static {
     /// The entry points that `spawn` accepts by name. Empty (the default): any name is passed on to
     /// `init`, which may refuse it.
@@ -103,7 +136,7 @@ pub trait Process: Send + 'static {
     /// An error (or a panic) ends the process with that failure.
     fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError>;
 
-    /// The last call, exactly once on every way out but a failed `init`; see the module's table.
+    /// The last call, exactly once on every way out but a failed `init`; see the table at [`ExitReason`].
     fn close(&mut self) {}
 }
 
@@ -151,7 +184,44 @@ pub struct ProcessError(Arc<Failure>);
 
 struct Failure {
     text: Box<str>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Contained: whoever holds the last clone (a monitor, a supervisor) is not the one whose error it was.
+    source: Option<Contained<Box<dyn std::error::Error + Send + Sync>>>,
+}
+
+/// A value of the user's that may be dropped where its panic would be somebody else's: its drop is contained.
+pub(crate) struct Contained<T>(Option<T>);
+
+impl<T> Contained<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// The value; from here on its drop is the caller's affair.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("only this and the drop take it")
+    }
+}
+
+impl<T> std::ops::Deref for Contained<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is taken at its end only")
+    }
+}
+
+impl<T> std::ops::DerefMut for Contained<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is taken at its end only")
+    }
+}
+
+#[cfg(not(loom))]
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            let _ = contain(|| drop(value));
+        }
+    }
 }
 
 impl ProcessError {
@@ -175,7 +245,7 @@ impl ProcessError {
     /// The error it came from.
     #[must_use]
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.0.source.as_deref()
+        self.0.source.as_ref().map(|source| &***source)
     }
 }
 
@@ -193,11 +263,28 @@ impl fmt::Debug for ProcessError {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for ProcessError {
     fn from(error: E) -> Self {
-        Self(Arc::new(Failure { text: error.to_string().into(), source: Some(Box::new(error)) }))
+        let error = Contained::new(error);
+        let text = error.to_string().into();
+        Self(Arc::new(Failure { text, source: Some(Contained::new(Box::new(error.into_inner()))) }))
     }
 }
 
 /// Why a process ended.
+///
+/// | end | [`Process::close`] runs | reason seen by hooks, monitors, links |
+/// | --- | --- | --- |
+/// | `init` gave `Err` or panicked | no | `InitFailed` |
+/// | [`StepOutput::done`] | yes | `Normal` |
+/// | `step` gave `Err` | yes | `Failed` |
+/// | `step` panicked (of an actor: as its `ON_PANIC` says) | yes | `Panicked` |
+/// | killed while ready, blocked or idle | yes | `Killed` |
+/// | killed while running | yes, after the step | `Killed` |
+/// | killed before its first turn | no, if it has an `init` | `Killed` |
+/// | shutdown, at the deadline | as for killed | `Shutdown` |
+/// | scheduler dropped | as for killed, later, by its workers | `Shutdown` |
+/// | crash of a linked partner | as for killed | `Linked` |
+///
+/// `close` has returned, and body and queue are dropped, before anybody hears of the end.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ExitReason {
@@ -249,7 +336,10 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// Chosen by the process, one for each yield that it has out; it comes back with the result.
+/// Chosen by the process for each yield that it hands out; it comes back with the result.
+///
+/// Nothing keeps two open yields from having the same tag. Then each result comes back with it, in the order in
+/// which they are completed, and nothing tells them apart; [`StepOutput::cancel_yield`] gives up on one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Tag(pub u64);
 
@@ -270,7 +360,9 @@ pub enum SendError {
     /// The queue was reset since the producer was bound. Bind again if that is meant.
     #[error("the queue of process {0} was reset since this producer was bound")]
     Stale(Pid),
-    /// The topic's budget is used up. The receiver has been told once.
+    /// The topic's budget was used up, by this message or an earlier one. The receiver has been told once, and
+    /// is woken by each. All of this topic is dropped till the receiver resets its queue, however empty it is
+    /// by then: trying again helps only after that. See [`crate::Budget`].
     #[error("message queue limit exceeded at process {pid}, topic {topic:?}")]
     Dropped {
         /// The receiver.
@@ -284,8 +376,8 @@ pub enum SendError {
     /// The PID belongs to another node.
     #[error("process {0} is on another node")]
     OtherNode(Pid),
-    /// There are more than four thousand million messages in this program.
-    #[error("no room for another message")]
+    /// The system gave no memory, or there are more than four thousand million messages in this program.
+    #[error("no room for another message: out of memory, or of message numbers")]
     Exhausted,
 }
 

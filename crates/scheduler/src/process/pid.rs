@@ -99,7 +99,7 @@ impl fmt::Debug for Pid {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PidParseError {
     /// There are not exactly four parts between dots.
-    #[error("a PID has four numbers, `node.host.slot.generation`; `{text}` has {parts}")]
+    #[error("a PID has four numbers, `node.host.slot.generation`; {text:?} has {parts}")]
     Parts {
         /// What was to be parsed.
         text: String,
@@ -107,7 +107,7 @@ pub enum PidParseError {
         parts: usize,
     },
     /// One part is not a plain decimal number within its range.
-    #[error("the {part} of PID `{text}` is not a number from {min} to {max}: `{found}`")]
+    #[error("the {part} of PID {text:?} is not a number from {min} to {max}: {found:?}")]
     Number {
         /// What was to be parsed.
         text: String,
@@ -190,6 +190,14 @@ mod tests {
         for text in ["", "1", "1.2.3", "1.2.3.4.5"] {
             assert!(matches!(text.parse::<Pid>(), Err(PidParseError::Parts { .. })), "{text}");
         }
+    }
+
+    #[test]
+    fn an_error_shows_its_text_on_one_line() {
+        let texts = ["1\n2", "0.0.1.\u{1b}[31m7"].map(|text| text.parse::<Pid>().unwrap_err().to_string());
+        assert_eq!(texts[0], "a PID has four numbers, `node.host.slot.generation`; \"1\\n2\" has 1");
+        let number = "the generation of PID \"0.0.1.\\u{1b}[31m7\" is not a number from 0 to 16777214: \"\\u{1b}[31m7\"";
+        assert_eq!(texts[1], number);
     }
 
     #[test]

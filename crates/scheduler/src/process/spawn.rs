@@ -10,7 +10,7 @@ use std::ptr;
 use crate::memory::{self, Class, Magazines};
 use crate::process::slot::Slot;
 use crate::process::table::{Cold, ProcessTable, ReplyTo, Start, lies_inline};
-use crate::process::{ExitReason, InitContext, Process, ProcessError, Status, StepOutput, Turn};
+use crate::process::{ExitReason, InitContext, Process, ProcessError, Status, StepOutput, Turn, cold_of};
 use crate::route::host::{Engine, Hub};
 use crate::route::names::{Hold, Supervised};
 use crate::sync::{Relaxed, Release};
@@ -45,6 +45,9 @@ pub enum SpawnError {
     /// `init` failed (only from `spawn_wait`).
     #[error("init failed: {0}")]
     Init(ProcessError),
+    /// The name is the empty text, by which nobody can be called.
+    #[error("the name of a process must not be empty")]
+    EmptyName,
     /// The name is taken.
     #[error("the name `{name}` belongs to process {owner}")]
     NameTaken {
@@ -59,8 +62,8 @@ pub enum SpawnError {
     /// There is no such host.
     #[error("no host is called `{0}`")]
     UnknownHost(String),
-    /// There are more than four thousand million processes in this program.
-    #[error("no room for another process")]
+    /// The system gave no memory, or there are more than four thousand million processes in this program.
+    #[error("no room for another process: out of memory, or of process numbers")]
     Exhausted,
     /// It would wait on a worker for a worker.
     #[error("a worker cannot wait for a spawn; use `spawn`, and hear of a failed init as an event")]
@@ -210,12 +213,30 @@ impl<F: FnOnce(&mut StepOutput<'_>) + Send + 'static> OnceTable<F> {
             }
         }
         let used_up = UsedUp(turn);
+        if const { has_own_room(&Layout::new::<F>()) } {
+            // Called where it lies, however large it is: a thread's stack need not have room for it.
+            used_up.0.out.slot.body.with_mut(|body| {
+                // SAFETY: the pointer in the slot is this process's, whose runner this is; from here on the
+                // box below owns what it points to, and `free_body` finds nothing.
+                unsafe { body.cast::<*mut u8>().write(ptr::null_mut()) };
+            });
+            // SAFETY: `place_body` got the room from the global allocator for an `F` and put one there;
+            // `Consumed` keeps it from being dropped or stepped again.
+            let act: Box<dyn FnOnce(&mut StepOutput<'_>)> = unsafe { Box::from_raw(body.cast::<F>()) };
+            act(&mut used_up.0.out);
+            return Ok(());
+        }
         // SAFETY: the caller runs a process of this type, whose body lies there; `Consumed` keeps it from
         // being dropped or stepped again.
         let act = unsafe { body.cast::<F>().read() };
         act(&mut used_up.0.out);
         Ok(())
     }
+}
+
+/// Does a body of this layout get an allocation of its own?
+const fn has_own_room(layout: &Layout) -> bool {
+    !lies_inline(*layout) && Class::of_body(*layout).is_none() && layout.size() != 0
 }
 
 /// Where the body of a process lies. The caller holds the process `RUNNING`, or owns its `FREE` slot.
@@ -279,7 +300,7 @@ pub(crate) fn free_body(m: &Magazines, slot: &Slot, table: &ProcessTable) {
     });
     match Class::of_body(table.layout) {
         Some(class) => m.free(class, cell),
-        None if table.layout.size() == 0 => {}
+        None if table.layout.size() == 0 || pointer.is_null() => {}
         // SAFETY: allocated in `place_body` with this layout, which is not empty.
         None => unsafe { std::alloc::dealloc(pointer, table.layout) },
     }
@@ -331,6 +352,9 @@ pub(crate) fn create<P>(
     let hub = place.hub();
     if !hub.is_open() {
         return Err(SpawnError::Closing);
+    }
+    if options.is_some_and(|options| options.name.as_deref() == Some("")) {
+        return Err(SpawnError::EmptyName);
     }
     let engine = place.engine();
     if engine.checks_births {
@@ -428,8 +452,11 @@ fn create_specially(
     let parent = parent.map(|parent| Pid::new(0, engine.hub.id, parent));
     let born = engine.hub.enqueue_special(engine, place, pid.slot(), || {
         let publish = |held| {
-            // What waited for the name comes first: it is the newborn's inbox.
-            slot.inbox.store(held, Relaxed);
+            // What waited for the name comes first: the newborn finds it as what it has taken already.
+            if held != 0 {
+                // SAFETY: the slot is FREE and ours.
+                unsafe { cold_of(slot) }.rest = held;
+            }
             slot.publish_held(pid.generation());
         };
         match options.and_then(|options| options.name.as_deref()) {
@@ -504,8 +531,13 @@ pub(crate) fn contain<R>(act: impl FnOnce() -> R) -> Result<R, ProcessError> {
     catch_unwind(AssertUnwindSafe(act)).map_err(contained)
 }
 
-/// What a panic leaves, as an error; the panic's payload is dropped here, and its drop is contained too.
+/// What a panic leaves, as an error; the panic's payload is dropped here, and its drop is contained too. The
+/// one place where panics are counted, if it is a worker who contains them.
+#[cold]
 pub(crate) fn contained(payload: Box<dyn Any + Send>) -> ProcessError {
+    if let Some(worker) = crate::worker::current() {
+        worker.count(|counters| &counters.panics);
+    }
     let text = super::panic_text(&*payload);
     // A payload whose drop panics again: its second panic is leaked, as a drop of that one may panic too.
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -514,7 +546,7 @@ pub(crate) fn contained(payload: Box<dyn Any + Send>) -> ProcessError {
     ProcessError::new(text)
 }
 
-fn check_method<P: Process>(method: &str) -> Result<(), SpawnError> {
+pub(super) fn check_method<P: Process>(method: &str) -> Result<(), SpawnError> {
     let known = P::methods();
     if known.is_empty() || known.contains(&method) {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 
-use crate::command::Pending;
+use crate::process::pending::Pendings;
 use crate::process::{InitContext, ProcessError, Turn};
 use crate::{LocalPid, Payload, Pid};
 
@@ -39,7 +39,9 @@ pub(crate) struct Cold {
     /// Owed to the first turn: `init` has not run yet.
     pub(crate) start: Option<Start>,
     /// Yields handed out and not yet completed.
-    pub(crate) pending: Vec<Pending>,
+    pub(crate) pending: Pendings,
+    /// Whose it is, once it has a ticker.
+    pub(crate) ticking: Option<LocalPid>,
     /// Number of the last yield.
     pub(crate) last_seq: u32,
     /// Messages taken and not yet turned round: newest first.
@@ -48,11 +50,24 @@ pub(crate) struct Cold {
     pub(crate) waiters: Vec<ReplyTo>,
     /// Who hears that its `init` failed.
     pub(crate) spawner: Option<Pid>,
+    /// No process lives here any more: what is to be taken apart.
+    #[cfg(not(loom))]
+    pub(crate) leftover: Option<Box<crate::worker::Leftover>>,
 }
 
 impl Cold {
     pub(crate) fn new() -> Self {
-        Self { start: None, pending: Vec::new(), last_seq: 0, rest: 0, waiters: Vec::new(), spawner: None }
+        Self {
+            start: None,
+            pending: Pendings::new(),
+            ticking: None,
+            last_seq: 0,
+            rest: 0,
+            waiters: Vec::new(),
+            spawner: None,
+            #[cfg(not(loom))]
+            leftover: None,
+        }
     }
 }
 

@@ -81,15 +81,18 @@ impl<'a> Events<'a> {
         Some(Event::YieldComplete { tag: pending.tag, result })
     }
 
-    /// The yield of that number, if it is still out. A repeating one stays.
+    /// The yield of that number, if it is still out. A repeating one stays, and its next tick is armed.
     fn take_pending(&self, seq: u32) -> Option<Pending> {
         // SAFETY: the runner alone touches the cold part.
         let cold = self.slot.cold.with(|cold| unsafe { (*cold).as_mut() })?;
-        let place = cold.pending.iter().position(|pending| pending.seq == seq)?;
-        if cold.pending[place].repeats {
-            return Some(Pending { timer: None, ..cold.pending[place] });
+        let pending = cold.pending.get_mut(seq)?;
+        if let Some(pid) = cold.ticking
+            && pending.period != 0
+        {
+            self.worker.arm_next_tick(pid, pending);
+            return Some(Pending { timer: None, ..*pending });
         }
-        Some(cold.pending.swap_remove(place))
+        cold.pending.remove(seq)
     }
 
     /// How many events wait for this process, this turn's included. Constant time.
@@ -141,6 +144,8 @@ pub(crate) enum Ending {
 pub(crate) struct Upgrade {
     pub(crate) process: Box<dyn Process>,
     pub(crate) method: String,
+    /// The type has no such method.
+    pub(crate) refused: Option<SpawnError>,
     pub(crate) input: Payload,
 }
 
@@ -210,7 +215,7 @@ impl StepOutput<'_> {
     /// Gives a process, usually this one, a name.
     ///
     /// # Errors
-    /// [`NameError`]: taken, or the process has ended.
+    /// [`NameError`]: taken or empty; the process has ended, never was, or is none of this runtime.
     pub fn register(&mut self, name: &str, pid: Pid) -> Result<(), NameError> {
         self.worker.engine().names.register(name, pid)
     }
@@ -295,7 +300,7 @@ impl StepOutput<'_> {
 
     /// As [`Self::command`], by number: for commands whose type the process does not know.
     pub fn command_by_id(&mut self, tag: Tag, id: crate::command::CommandId, input: Payload) {
-        let seq = self.begin_yield(tag, false);
+        let seq = self.begin_yield(tag);
         self.worker.hand_out(CommandRequest { id, input, seq });
     }
 
@@ -310,7 +315,7 @@ impl StepOutput<'_> {
 
     /// Opens a yield that an answer will complete.
     pub(crate) fn begin_ask(&mut self, tag: Tag, timeout: Option<Duration>) -> ReplyTo {
-        let seq = self.begin_yield(tag, false);
+        let seq = self.begin_yield(tag);
         let reply = ReplyTo { pid: self.pid, seq };
         if let Some(timeout) = timeout {
             self.worker.arm_timeout(self.slot, reply, timeout);
@@ -336,21 +341,20 @@ impl StepOutput<'_> {
     /// Gives a yield that is out a new number; its timeout, if any, is taken away.
     fn renumber(&mut self, reply: ReplyTo) -> Option<ReplyTo> {
         let cold = self.cold();
-        let place = cold.pending.iter().position(|pending| pending.seq == reply.seq)?;
+        let old = cold.pending.remove(reply.seq)?;
         cold.last_seq = cold.last_seq.wrapping_add(1);
         let seq = cold.last_seq;
-        let old = cold.pending[place];
-        cold.pending[place] = Pending { seq, timer: None, ..old };
+        cold.pending.push(Pending { seq, timer: None, ..old });
         self.worker.forget_timer(&old);
         Some(ReplyTo { seq, ..reply })
     }
 
     /// Notes a yield as out and gives its number.
-    pub(crate) fn begin_yield(&mut self, tag: Tag, repeats: bool) -> u32 {
+    pub(crate) fn begin_yield(&mut self, tag: Tag) -> u32 {
         let cold = self.cold();
         cold.last_seq = cold.last_seq.wrapping_add(1);
         let seq = cold.last_seq;
-        cold.pending.push(Pending { seq, tag, repeats, timer: None });
+        cold.pending.push(Pending { seq, tag, period: 0, timer: None });
         seq
     }
 
@@ -360,13 +364,12 @@ impl StepOutput<'_> {
         unsafe { cold_of(self.slot) }
     }
 
-    /// Gives up on a yield: its result, should it still come, is dropped. `true`: it was out.
+    /// Gives up on a yield: its result, should it still come, is dropped. `true`: it was out. If several with
+    /// this tag are out it is one of them, and which one is not said.
     pub fn cancel_yield(&mut self, tag: Tag) -> bool {
-        let cold = self.cold();
-        let Some(place) = cold.pending.iter().position(|pending| pending.tag == tag) else {
+        let Some(pending) = self.cold().pending.remove_tag(tag) else {
             return false;
         };
-        let pending = cold.pending.swap_remove(place);
         self.worker.forget_timer(&pending);
         true
     }
@@ -376,8 +379,13 @@ impl StepOutput<'_> {
         route::links::trap_exits(self.pid, trap);
     }
 
-    /// Begins a new generation of the own queue: messages not yet taken are dropped, overflowed topics are
-    /// open again, bound producers are refused from now on. The PID stays. Gives the number dropped.
+    /// Begins a new generation of the own queue: what is queued and not yet taken is dropped and counted,
+    /// overflowed topics are open again, bound producers are refused from now on. The PID stays. Gives the number
+    /// dropped.
+    ///
+    /// What is dropped is everything: messages of all topics (who asked is told that there is no answer), and
+    /// results of yields, ends of others and cancellations too. A yield whose result was among them stays open.
+    /// If it is more than some thousands they are dropped in parts, the last of them after this step.
     ///
     /// # Errors
     /// [`ResetError`] when the slot's generations are used up; nothing changed.
@@ -412,11 +420,14 @@ impl StepOutput<'_> {
     }
 
     /// The old body is closed and dropped, the new one goes on under the same PID, with the same mailbox,
-    /// links and monitors: first its `init` with this method, then its steps.
+    /// links and monitors: first its `init` with this method, then its steps. A method that the type does not
+    /// have ([`Process::methods`]) ends the process as a failed `init` does, with
+    /// [`SpawnError::UnknownMethod`] as the error's source.
     pub fn upgrade<P: Process>(&mut self, process: P, method: &str, input: Payload) {
         self.status = Status::Upgrade;
         let process = Box::new(process);
-        self.set_ending(Ending::Upgrade(Upgrade { process, method: method.to_owned(), input }));
+        let refused = super::spawn::check_method::<P>(method).err();
+        self.set_ending(Ending::Upgrade(Upgrade { process, method: method.to_owned(), refused, input }));
     }
 }
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 use std::time::Duration;
 
-use crate::command::{Command, CommandId, DuplicateCommand, Entry, Handler, Registry, TimerKey, YieldError};
+use crate::command::{
+    Command, CommandId, Completer, DuplicateCommand, Entry, Handler, HandlerContext, Registry, TimerKey,
+    YieldError,
+};
 use crate::memory::{self, InMemory};
 use crate::poller::Poller;
 use crate::process::message::{KIND_MESSAGE, Message};
@@ -21,7 +24,9 @@ use crate::shutdown::Threads;
 use crate::stats::{ProcessInfo, Stats};
 use crate::sync::fixed;
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Mutex, Relaxed, Release};
+use crate::trace::{self, Kind};
 use crate::worker::idle::Idle;
+use crate::worker::spare::{SPARES_MAX, Spares};
 use crate::worker::timers::TimerAction;
 use crate::worker::watch::Watch;
 use crate::worker::{WorkerShared, watch};
@@ -33,8 +38,47 @@ const HOSTS_MAX: usize = 4096;
 pub const WORKERS_MAX: usize = 1024;
 
 static HUBS: [AtomicPtr<Hub>; HOSTS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; HOSTS_MAX];
-/// Hubs whose schedulers have ended, by the number of their workers; and how many hubs there are.
-static FREE_HUBS: fixed::Mutex<(Vec<&'static Hub>, usize)> = fixed::Mutex::new((Vec::new(), 0));
+static TABLE: fixed::Mutex<HubTable> = fixed::Mutex::new(HubTable::new(HOSTS_MAX));
+
+/// The hubs of a program. Each has a number, which at most one scheduler uses at a time.
+struct HubTable {
+    /// Hubs whose schedulers have ended.
+    free: Vec<&'static Hub>,
+    /// Hubs with another count of workers that had a number before its present hub. Their number is free when
+    /// that one is.
+    spare: Vec<&'static Hub>,
+    /// Numbers given out so far.
+    numbers: usize,
+    max: usize,
+}
+
+impl HubTable {
+    const fn new(max: usize) -> Self {
+        Self { free: Vec::new(), spare: Vec::new(), numbers: 0, max }
+    }
+
+    /// A hub with that many workers, used before or new (`true`). `None`: every number is in use.
+    ///
+    /// A number may serve schedulers of every size, one after the other, and keeps the hub of each: memory is
+    /// bounded by the greatest number of schedulers alive at a time, for each count of workers.
+    fn take(&mut self, workers: usize) -> Option<(&'static Hub, bool)> {
+        let fits = |hub: &&'static Hub| hub.workers.len() == workers;
+        if let Some(place) = self.free.iter().position(fits) {
+            return Some((self.free.swap_remove(place), false));
+        }
+        if self.numbers < self.max {
+            self.numbers += 1;
+            return Some((Hub::leak((self.numbers - 1) as u16, workers), true));
+        }
+        let free: HashSet<u16> = self.free.iter().map(|hub| hub.id).collect();
+        let spare = self.spare.iter().position(|hub| fits(hub) && free.contains(&hub.id));
+        let hub = spare.map(|place| self.spare.swap_remove(place));
+        let number = hub.or(self.free.last().copied())?.id;
+        let place = self.free.iter().position(|hub| hub.id == number).expect("its number is free");
+        self.spare.push(self.free.swap_remove(place));
+        Some(hub.map_or_else(|| (Hub::leak(number, workers), true), |hub| (hub, false)))
+    }
+}
 
 /// Where the life of a host stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,18 +94,29 @@ pub(crate) enum Phase {
 }
 
 /// What workers and outside threads of a host share. It is never freed but used again by a later host
-/// with as many workers, so that a thread that was preempted in the middle of a wake finds it.
+/// with as many workers, so that a thread that was preempted in the middle of a wake finds it: a wake for
+/// nobody, whether its number has gone to another hub by then or not.
 pub(crate) struct Hub {
     pub(crate) id: u16,
     pub(crate) workers: Box<[WorkerShared]>,
+    /// Spare workers, made when they are first needed; see [`crate::worker::spare`]. Numbered on from
+    /// `workers`.
+    spares: Box<[AtomicPtr<WorkerShared>]>,
+    /// Workers and spares below this number may have work.
+    in_use: AtomicUsize,
     pub(crate) global: Global,
     pub(crate) idle: Idle,
     pub(crate) watch: Watch,
     pub(crate) poller: &'static Poller,
+    pub(crate) trace: trace::Control,
     phase: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
+    /// Messages to its processes from others than its own steps that a budget did not admit.
+    pub(crate) over_budget_outside: AtomicU64,
+    /// Messages that threads outside dropped with a name.
+    dropped_outside: AtomicU64,
     /// The address of the names of its present runtime; compared, never followed.
     names: AtomicUsize,
 }
@@ -90,42 +145,43 @@ pub(crate) fn shares_names(id: u16, names: &Names) -> bool {
 impl Hub {
     /// A hub with that many workers, used or new.
     fn take(workers: usize, names: &Names) -> Result<&'static Hub, StartError> {
-        let mut free = FREE_HUBS.lock();
-        if let Some(place) = free.0.iter().position(|hub| hub.workers.len() == workers) {
-            let hub = free.0.swap_remove(place);
+        let mut table = TABLE.lock();
+        let (hub, is_new) = table.take(workers).ok_or(StartError::TooManyHosts(HOSTS_MAX))?;
+        hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
+        if !is_new {
             hub.outside_births.store(0, Relaxed);
+            hub.dropped_outside.store(0, Relaxed);
+            hub.over_budget_outside.store(0, Relaxed);
             hub.poller.reset();
-            for worker in &hub.workers {
-                worker.counters.reset();
-                worker.turn_seen_at.store(0, Relaxed);
-                worker.forget_host();
-            }
-            hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
-            // Release: pairs with the Acquire in `phase`.
-            hub.phase.store(Phase::Open as u32, Release);
-            return Ok(hub);
+            hub.workers.iter().chain(hub.spares()).for_each(WorkerShared::reset);
         }
-        if free.1 == HOSTS_MAX {
-            return Err(StartError::TooManyHosts(HOSTS_MAX));
-        }
-        let id = free.1;
-        free.1 += 1;
+        // Release: pairs with the Acquire in `phase`.
+        hub.phase.store(Phase::Open as u32, Release);
+        // Release: pairs with the Acquire in `hub`. Who still has another hub of this number is late with a wake
+        // for a scheduler that has ended.
+        HUBS[hub.id as usize].store(std::ptr::from_ref(hub).cast_mut(), Release);
+        Ok(hub)
+    }
+
+    fn leak(id: u16, workers: usize) -> &'static Hub {
         let poller: &'static Poller = Box::leak(Box::new(Poller::new()));
-        let hub = Box::leak(Box::new(Hub {
-            id: id as u16,
-            workers: (0..workers).map(|_| WorkerShared::new(poller)).collect(),
+        Box::leak(Box::new(Hub {
+            id,
+            workers: (0..workers).map(|index| WorkerShared::new(index as u16, poller)).collect(),
+            spares: (0..SPARES_MAX).map(|_| AtomicPtr::default()).collect(),
+            in_use: AtomicUsize::new(workers),
             global: Global::new(),
             idle: Idle::new(workers),
             watch: Watch::new(),
             poller,
-            phase: AtomicU32::new(Phase::Open as u32),
+            phase: AtomicU32::new(Phase::Gone as u32),
+            trace: trace::Control::new(),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
-            names: AtomicUsize::new(std::ptr::from_ref(names).addr()),
-        }));
-        // Release: pairs with the Acquire in `hub`.
-        HUBS[id].store(hub, Release);
-        Ok(hub)
+            over_budget_outside: AtomicU64::new(0),
+            dropped_outside: AtomicU64::new(0),
+            names: AtomicUsize::new(0),
+        }))
     }
 
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
@@ -133,7 +189,8 @@ impl Hub {
         for worker in &self.workers {
             worker.timers.clear();
         }
-        FREE_HUBS.lock().0.push(self);
+        self.trace.reset();
+        TABLE.lock().free.push(self);
     }
 
     #[inline]
@@ -162,14 +219,46 @@ impl Hub {
     pub(crate) fn live(&self) -> u64 {
         // Ends first: then a process that is born and ends during the call never makes it negative, and
         // equal sums mean that nobody was alive when the first one was read.
-        let ended: u64 = self.workers.iter().map(|worker| worker.counters.ended.load(Acquire)).sum();
-        let spawned: u64 = self.workers.iter().map(|worker| worker.counters.spawned.load(Acquire)).sum();
-        (spawned + self.outside_births.load(Acquire)).saturating_sub(ended)
+        let ended = self.ended();
+        self.born().saturating_sub(ended)
+    }
+
+    /// Processes that have ended so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.made().map(|worker| worker.counters.ended.load(Acquire)).sum()
+    }
+
+    /// Processes whose end has begun so far. Who has been told of an end finds it counted here.
+    pub(crate) fn ending(&self) -> u64 {
+        self.made().map(|worker| worker.counters.ending.load(Acquire)).sum()
+    }
+
+    /// Processes born so far, from steps and from outside.
+    pub(crate) fn born(&self) -> u64 {
+        let spawned: u64 = self.made().map(|worker| worker.counters.spawned.load(Acquire)).sum();
+        spawned + self.outside_births.load(Acquire)
+    }
+
+    /// Workers and every spare that there ever was.
+    fn made(&self) -> impl Iterator<Item = &WorkerShared> {
+        self.workers.iter().chain(self.spares())
     }
 
     /// Processes spawned from outside so far.
     pub(crate) fn outside_births(&self) -> u64 {
         self.outside_births.load(Relaxed)
+    }
+
+    /// A thread outside dropped so many messages that waited for a name of this host's.
+    pub(crate) fn note_dropped(&self, count: u64) {
+        if cfg!(feature = "stats") {
+            self.dropped_outside.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Messages that threads outside dropped.
+    pub(crate) fn dropped_outside(&self) -> u64 {
+        self.dropped_outside.load(Relaxed)
     }
 
     /// Publishes and queues a process that a thread outside made, unless the end has begun.
@@ -187,6 +276,7 @@ impl Hub {
             self.outside_births.fetch_add(1, AcqRel);
             publish();
         }
+        self.trace.outside(Kind::Spawn, number);
         self.global.push(number, &InMemory);
         if !self.wake_one(None) {
             self.watch.ensure_awake();
@@ -220,6 +310,7 @@ impl Hub {
         match place {
             Place::Worker(worker, _) => worker.queue_spawned(number),
             Place::Outside(_) => {
+                self.trace.outside(Kind::Spawn, number);
                 self.global.push(number, &InMemory);
                 if !self.wake_one(None) {
                     self.watch.ensure_awake();
@@ -229,25 +320,61 @@ impl Hub {
         Ok(())
     }
 
+    /// The worker or spare of that number, which is known to be there.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> &WorkerShared {
+        match self.workers.get(index) {
+            Some(worker) => worker,
+            None => self.spare(index - self.workers.len()).expect("a spare is made before it is named"),
+        }
+    }
+
+    fn spare(&self, place: usize) -> Option<&WorkerShared> {
+        // Acquire: pairs with the Release in `make_spare`.
+        let spare = self.spares[place].load(Acquire);
+        // SAFETY: null, or a box that was leaked.
+        unsafe { spare.as_ref() }
+    }
+
+    /// Workers, and spares that may have work. Whoever pushes to its own queues is among them: a spare is
+    /// before it begins.
+    #[inline]
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &WorkerShared> {
+        self.workers.iter().chain(self.spares().take(self.in_use() - self.workers.len()))
+    }
+
+    /// Every spare that was ever needed. They are made one after the other.
+    pub(crate) fn spares(&self) -> impl Iterator<Item = &WorkerShared> {
+        (0..self.spares.len()).map_while(|place| self.spare(place))
+    }
+
+    /// Workers and spares that may have work have numbers below this.
+    #[inline]
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use.load(Relaxed)
+    }
+
+    pub(crate) fn set_in_use(&self, end: usize) {
+        self.in_use.store(end, Relaxed);
+    }
+
+    /// Makes that spare, if it is not there; under the lock of the spares.
+    pub(crate) fn make_spare(&self, index: u16) {
+        let place = &self.spares[usize::from(index) - self.workers.len()];
+        if place.load(Relaxed).is_null() {
+            // Release: pairs with the Acquire in `spare`.
+            place.store(Box::leak(Box::new(WorkerShared::new(index, self.poller))), Release);
+        }
+    }
+
     /// Wakes one worker if nobody searches and one is parked. `true`: it did.
     pub(crate) fn wake_one(&self, prefer: Option<u16>) -> bool {
         match self.idle.choose(prefer) {
             Some(worker) => {
-                self.workers[worker as usize].parker.unpark();
+                self.entry(worker as usize).parker.unpark();
                 true
             }
             None => false,
-        }
-    }
-
-    /// Arms a repeating timer again, from any worker: its own may sleep for too long by now, or its step go
-    /// unwatched.
-    pub(crate) fn arm_again(&self, key: TimerKey, due: u64, action: TimerAction) {
-        self.workers[key.worker as usize].timers.arm_again(key, due, action);
-        if self.idle.choose_exactly(key.worker) {
-            self.workers[key.worker as usize].parker.unpark();
-        } else {
-            self.watch.ensure_awake();
         }
     }
 
@@ -279,7 +406,7 @@ impl Hub {
 
     pub(crate) fn wake_all(&self) {
         for worker in self.idle.choose_all() {
-            self.workers[worker as usize].parker.unpark();
+            self.entry(worker as usize).parker.unpark();
         }
     }
 
@@ -287,7 +414,7 @@ impl Hub {
     #[inline]
     pub(crate) fn any_work(&self) -> bool {
         !self.global.is_empty()
-            || self.workers.iter().any(|worker| {
+            || self.entries().any(|worker| {
                 let (_, fifo, inject) = worker.queued();
                 fifo != 0 || inject != 0 || worker.has_deque()
             })
@@ -325,6 +452,7 @@ pub(crate) struct Config {
     pub(crate) generation_max: u32,
     pub(crate) blocking_threads_max: usize,
     pub(crate) blocking_queue_max: usize,
+    pub(crate) spares_max: usize,
 }
 
 /// The working parts of a host, shared by its workers and handles.
@@ -342,6 +470,8 @@ pub(crate) struct Engine {
     born: AtomicUsize,
     pub(crate) threads: Threads,
     pub(crate) blocking: crate::command::blocking::Pool,
+    pub(crate) spares: Spares,
+    pub(crate) observers: trace::Observers,
 }
 
 impl Drop for Engine {
@@ -398,9 +528,31 @@ pub enum StartError {
         /// The greatest allowed.
         max: u64,
     },
+    /// A setting that must be a power of two is none.
+    #[error("{setting} is {value}; it must be a power of two")]
+    PowerOfTwo {
+        /// Its name.
+        setting: &'static str,
+        /// What was given.
+        value: u64,
+    },
     /// Two handlers for one command.
     #[error(transparent)]
     DuplicateCommand(#[from] DuplicateCommand),
+    /// A handler for a number of the system's; [`CommandId::FIRST_FREE`] is the first of yours.
+    #[error("command {id} (`{name}`) has a number of the system's; yours begin at {}", CommandId::FIRST_FREE)]
+    SystemCommand {
+        /// The number.
+        id: CommandId,
+        /// The handler's name.
+        name: String,
+    },
+    /// A command is allowed that the host has no handler for.
+    #[error("command {0} is allowed, but has no handler")]
+    UnknownCommand(CommandId),
+    /// A host is called by the empty text.
+    #[error("the name of a host must not be empty")]
+    EmptyName,
     /// Two hosts of one name.
     #[error("two hosts are called `{0}`")]
     DuplicateHost(String),
@@ -428,6 +580,7 @@ pub struct Builder {
     allowed: Option<HashSet<CommandId>>,
     hooks: Option<Arc<dyn LifecycleHooks>>,
     names: Arc<Names>,
+    pub(crate) trace: trace::Settings,
 }
 
 impl Default for Builder {
@@ -455,11 +608,13 @@ impl Builder {
                 generation_max: GENERATION_MAX,
                 blocking_threads_max: 256,
                 blocking_queue_max: 1 << 20,
+                spares_max: 64,
             },
             commands: Vec::new(),
             allowed: None,
             hooks: None,
             names,
+            trace: trace::Settings::default(),
         }
     }
 
@@ -511,6 +666,16 @@ impl Builder {
         self
     }
 
+    /// At most so many spare workers stand in for workers whose steps do not end, 0 to [`SPARES_MAX`]; 64 by
+    /// default. Each has a thread, which is started when it is first needed and leaves when it had nothing
+    /// to do for some seconds. See [`crate::blocking`] for what happens beyond that. With 0 nobody stands in:
+    /// what waits behind a long step waits for another worker or for that step.
+    #[must_use]
+    pub fn spares(mut self, max: usize) -> Self {
+        self.config.spares_max = max;
+        self
+    }
+
     /// Narrows the generations of slots, so that tests see a slot used up.
     #[doc(hidden)]
     #[must_use]
@@ -519,20 +684,42 @@ impl Builder {
         self
     }
 
-    /// Adds a handler for the commands of type `C`.
+    /// Adds a closure as the handler for the commands of type `C`; see [`Handler`].
     #[must_use]
-    pub fn command<C: Command>(self, name: &str, handler: impl Handler) -> Self {
-        self.command_by_id(C::ID, name, handler)
+    pub fn command<C: Command>(
+        self,
+        name: &str,
+        handle: impl Fn(&HandlerContext<'_>, Payload, Completer) + Send + Sync + 'static,
+    ) -> Self {
+        self.handler::<C>(name, handle)
     }
 
-    /// Adds a handler for a command number.
+    /// Adds a closure as the handler for a command number, from [`CommandId::FIRST_FREE`] on.
     #[must_use]
-    pub fn command_by_id(mut self, id: CommandId, name: &str, handler: impl Handler) -> Self {
+    pub fn command_by_id(
+        self,
+        id: CommandId,
+        name: &str,
+        handle: impl Fn(&HandlerContext<'_>, Payload, Completer) + Send + Sync + 'static,
+    ) -> Self {
+        self.handler_by_id(id, name, handle)
+    }
+
+    /// Adds a handler for the commands of type `C`.
+    #[must_use]
+    pub fn handler<C: Command>(self, name: &str, handler: impl Handler) -> Self {
+        self.handler_by_id(C::ID, name, handler)
+    }
+
+    /// Adds a handler for a command number, from [`CommandId::FIRST_FREE`] on.
+    #[must_use]
+    pub fn handler_by_id(mut self, id: CommandId, name: &str, handler: impl Handler) -> Self {
         self.commands.push((id, name.to_owned(), Arc::new(handler)));
         self
     }
 
-    /// Allows these commands alone. Without a call, all.
+    /// Allows these commands alone, the system's included. Without a call, all. One that has no handler is an
+    /// error at the start.
     #[must_use]
     pub fn allow_only(mut self, ids: impl IntoIterator<Item = CommandId>) -> Self {
         self.allowed = Some(ids.into_iter().collect());
@@ -547,6 +734,9 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), StartError> {
+        if self.name.is_empty() {
+            return Err(StartError::EmptyName);
+        }
         let config = &self.config;
         let within = |setting, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {
@@ -561,19 +751,29 @@ impl Builder {
         within("spin_max in microseconds", config.spin_max.as_micros() as u64, 0, 1_000_000)?;
         within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
+        within("spares", config.spares_max as u64, 0, SPARES_MAX as u64)?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
+        self.trace.check()?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
     }
 
     /// Starts the workers.
     ///
     /// # Errors
-    /// [`StartError`]: a setting out of range, two handlers for one number, no more threads.
-    pub fn start(self) -> Result<Scheduler, StartError> {
+    /// [`StartError`]: a setting out of range, two handlers for one number or one for a number of the system's,
+    /// a command allowed that has no handler, no more threads.
+    pub fn start(mut self) -> Result<Scheduler, StartError> {
+        self.trace.read_environment();
         self.check()?;
         let mut registry = Registry::with_builtins();
         for (id, name, handler) in self.commands {
+            if id < CommandId::FIRST_FREE && registry.get(id).is_none() {
+                return Err(StartError::SystemCommand { id, name });
+            }
             registry.add(id, &name, handler)?;
+        }
+        if let Some(unknown) = self.allowed.iter().flatten().find(|id| registry.get(**id).is_none()) {
+            return Err(StartError::UnknownCommand(*unknown));
         }
         let hub = Hub::take(self.config.workers, &self.names)?;
         let engine = Arc::new(Engine {
@@ -590,6 +790,8 @@ impl Builder {
                 self.config.blocking_threads_max,
                 self.config.blocking_queue_max,
             ),
+            spares: Spares::new(self.config.workers, self.config.spares_max),
+            observers: trace::Observers::new(&self.trace, hub),
             config: self.config,
             name: self.name,
         });
@@ -603,6 +805,7 @@ impl Builder {
                 crate::worker::run_thread(engine, worker);
             })?;
         }
+        trace::Observers::start(engine, self.trace)?;
         Ok(scheduler)
     }
 }
@@ -717,12 +920,45 @@ impl Scheduler {
         crate::stats::list(&self.engine)
     }
 
-    /// Ends the scheduler: refuses what is new, asks every process to end, waits for them till the
-    /// deadline, ends the rest, and says how it went. A second call gives the same kind of answer at once.
+    /// Ends the scheduler: refuses what is new, asks every process to end ([`crate::Event::Cancel`], with the
+    /// deadline in it), waits for them till the deadline, ends the rest, and says how it went. So that the rest
+    /// can run its stop hooks, it returns up to 200 ms after the deadline; what is left then is a step that does
+    /// not end, and what waits for its worker, and ends in the background.
     ///
-    /// Called from one of its own workers it does all but the waiting.
+    /// A second call reports on who was alive at that second call; the processes were told the deadline of the
+    /// first. A scheduler that is dropped without a call ends in the background, see [`Scheduler`].
+    ///
+    /// Called from one of its own workers it cannot wait, for that worker is in a step: whoever is left is
+    /// ended as at the deadline, and the report is empty.
+    ///
+    /// ```
+    /// # use evener_scheduler::{Actor, Cancel, Context, Scheduler};
+    /// # use std::time::Duration;
+    /// /// Ends when it is asked to, as every actor does that does not say otherwise.
+    /// struct Polite;
+    /// impl Actor for Polite {
+    ///     type Message = ();
+    ///     fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {}
+    /// }
+    /// /// Goes on.
+    /// struct Deaf;
+    /// impl Actor for Deaf {
+    ///     type Message = ();
+    ///     fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {}
+    ///     fn cancelled(&mut self, _: Cancel, _: &mut Context<'_, ()>) {}
+    /// }
+    /// let scheduler = Scheduler::builder().workers(2).start()?;
+    /// for _ in 0..3 {
+    ///     scheduler.spawn_actor(Polite)?;
+    /// }
+    /// scheduler.spawn_actor(Deaf)?;
+    /// let report = scheduler.shutdown(Duration::from_secs(1));
+    /// assert_eq!((report.finished, report.ended_by_force), (3, 1));
+    /// assert_eq!((report.still_running.len(), report.not_reached), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shutdown(&self, deadline: Duration) -> shutdown::Report {
-        shutdown::shutdown(&self.engine, deadline)
+        shutdown::shutdown(&self.engine, shutdown::Call::new(&self.engine, deadline))
     }
 
     /// The process of that name.
@@ -734,13 +970,17 @@ impl Scheduler {
     /// Gives a process a name.
     ///
     /// # Errors
-    /// [`crate::NameError`]: taken, or the process has ended.
+    /// [`crate::NameError`]: taken or empty; the process has ended, never was, or is none of this runtime.
     pub fn register(&self, name: &str, pid: Pid) -> Result<(), crate::NameError> {
         self.engine.names.register(name, pid)
     }
 
     /// Sends a message to whoever has the name. While a supervisor holds the name for the successor of one
     /// that crashed, the message waits for that successor; if there will be none, it is dropped and counted.
+    ///
+    /// A name says nothing of the type that its process takes. A message of another type is accepted like any
+    /// other; an actor gets it in [`crate::Actor::event`], which by default drops and counts it
+    /// ([`crate::WorkerStats::foreign_messages`]).
     ///
     /// # Errors
     /// [`crate::NameError`]; the message is dropped.
@@ -782,7 +1022,35 @@ impl Scheduler {
     }
 }
 
-/// Several hosts that share their names.
+/// Several hosts that share their names: each has workers, limits and commands of its own, so that what one
+/// kind of process does cannot take the workers of another.
+///
+/// ```
+/// use evener_scheduler::{CommandId, Handle, Reply, Runtime, SpawnOptions};
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder()
+///     .host("ours", |host| host.workers(2))
+///     .host("guests", |host| host.workers(1).processes_max(1000).allow_only([CommandId(20)]))
+///     .start()?;
+/// // Named on one host, found and told from the other.
+/// struct Clerk(u64);
+/// # use evener_scheduler::{Actor, Context};
+/// impl Actor for Clerk {
+///     type Message = Reply<u64>;
+///     fn handle(&mut self, reply: Reply<u64>, _: &mut Context<'_, Reply<u64>>) {
+///         self.0 += 1;
+///         reply.send(self.0);
+///     }
+/// }
+/// runtime.host("ours")?.spawn_actor_with(Clerk(0), SpawnOptions::new().name("clerk"))?;
+/// let clerk = runtime.host("guests")?.lookup("clerk").ok_or("no clerk")?;
+/// assert_eq!(Handle::<Reply<u64>>::from_pid(clerk).ask(|reply| reply, Duration::from_secs(5))?, 1);
+/// for (host, report) in runtime.shutdown(Duration::from_secs(1)) {
+///     assert_eq!(report.ended_by_force, 0, "{host}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Runtime {
     hosts: HashMap<String, Scheduler>,
@@ -840,19 +1108,64 @@ impl Runtime {
         self.hosts.values()
     }
 
-    /// Shuts every host down, all within the deadline together.
+    /// Shuts every host down, all within the deadline together; see [`Scheduler::shutdown`].
     pub fn shutdown(&self, deadline: Duration) -> Vec<(String, shutdown::Report)> {
         let hosts: Vec<_> = self.hosts.iter().collect();
-        for (_, host) in &hosts {
-            shutdown::begin(&host.engine);
-        }
-        let end = crate::clock::deadline(crate::clock::now_nanos(), deadline);
-        hosts
+        let Some((_, first)) = hosts.first() else {
+            return Vec::new();
+        };
+        let call = shutdown::Call::new(&first.engine, deadline);
+        let begun: Vec<_> = hosts
             .into_iter()
             .map(|(name, host)| {
-                let left = end.saturating_sub(crate::clock::now_nanos());
-                (name.clone(), host.shutdown(Duration::from_nanos(left)))
+                let call = call.of(&host.engine);
+                shutdown::begin(&host.engine, call);
+                (name, host, call)
             })
+            .collect();
+        begun
+            .into_iter()
+            .map(|(name, host, call)| (name.clone(), shutdown::shutdown(&host.engine, call)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_serves_schedulers_of_every_size_one_after_the_other() {
+        let mut table = HubTable::new(2);
+        let mut made = 0;
+        let mut take = |table: &mut HubTable, workers: usize| {
+            table.take(workers).map(|(hub, is_new)| {
+                made += usize::from(is_new);
+                assert_eq!(hub.workers.len(), workers);
+                (hub, made)
+            })
+        };
+        let (one, _) = take(&mut table, 1).unwrap();
+        let (two, _) = take(&mut table, 2).unwrap();
+        assert!(take(&mut table, 1).is_none() && take(&mut table, 3).is_none(), "both numbers are in use");
+        table.free.push(two);
+        let (three, made) = take(&mut table, 3).unwrap();
+        assert_eq!((three.id, made), (two.id, 3));
+        assert!(take(&mut table, 2).is_none(), "its number is in use, though not by the hub that has two");
+        table.free.push(three);
+        // Whatever comes round again is there already.
+        for _ in 0..10 {
+            let (again, made) = take(&mut table, 2).unwrap();
+            assert!(std::ptr::eq(again, two) && made == 3);
+            table.free.push(again);
+            let (again, made) = take(&mut table, 3).unwrap();
+            assert!(std::ptr::eq(again, three) && made == 3);
+            table.free.push(again);
+        }
+        table.free.push(one);
+        let (first, _) = take(&mut table, 5).unwrap();
+        let (second, _) = take(&mut table, 6).unwrap();
+        assert_ne!(first.id, second.id);
+        assert!(take(&mut table, 1).is_none());
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::command::{TimerKey, YieldError};
 use crate::process::message::{Cancel, Exit, ExitBy, KIND_CANCEL, KIND_EXIT, Message};
@@ -253,19 +253,40 @@ pub(crate) fn kill_reason(number: u32, first: u32) -> ExitReason {
     reason.unwrap_or(ExitReason::Shutdown)
 }
 
+/// Has it ended, or will it before long: killed, or asked to end within a time? (`true` too for who never was.)
+pub(crate) fn is_leaving(pid: Pid) -> bool {
+    let pid = pid.local();
+    let Some(slot) = memory::find_slot(pid.slot()) else {
+        return true;
+    };
+    let word = slot.word();
+    // `first` is read after the word: of the same life or a later one.
+    if word.is_free() || word.is_killed() || slot.first() != pid.generation() {
+        return true;
+    }
+    let mut is_asked = false;
+    with_known(pid, |watched| is_asked = watched.is_stopping || watched.deadline.is_some());
+    is_asked
+}
+
 /// Asks a process to end, and ends it at the deadline if it has not ended by then.
 ///
 /// `false`: it has ended already.
 pub(crate) fn cancel(pid: LocalPid, reason: Arc<str>, deadline: Option<Duration>) -> bool {
     let when = deadline.and_then(|deadline| clock::now().checked_add(deadline));
-    let cancel = Cancel { reason: Arc::clone(&reason), deadline: when };
-    if !route::send_system(pid, Message::new(Payload::new(cancel), None, Topic::DEFAULT, KIND_CANCEL)) {
+    if !ask_to_end(pid, Arc::clone(&reason), when) {
         return false;
     }
     if let Some(deadline) = deadline {
         end_by(pid, &reason, deadline);
     }
     true
+}
+
+/// Asks a process to end; somebody else sees to it that it has by then. `false`: it has ended already.
+pub(crate) fn ask_to_end(pid: LocalPid, reason: Arc<str>, deadline: Option<Instant>) -> bool {
+    let cancel = Cancel { reason, deadline };
+    route::send_system(pid, Message::new(Payload::new(cancel), None, Topic::DEFAULT, KIND_CANCEL))
 }
 
 /// Ends a process that long from now, if it has not ended by then. Of several such deadlines the earliest

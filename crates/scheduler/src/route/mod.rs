@@ -17,6 +17,7 @@ use crate::process::slot::{After, Bind, Gate, Slot};
 use crate::process::table::ReplyTo;
 use crate::process::{SendError, Topic};
 use crate::sync::Relaxed;
+use crate::trace::Kind;
 use crate::worker::Worker;
 use crate::{LocalPid, Payload, Pid};
 
@@ -32,7 +33,19 @@ pub(crate) fn queue(number: u32, slot: &'static Slot) {
 /// As [`queue`], by a step of this worker.
 #[inline(always)]
 pub(crate) fn queue_on(worker: &Worker, number: u32, slot: &'static Slot) {
-    if slot.host.load(Relaxed) == worker.host() {
+    if u32::from(slot.host.load(Relaxed)) == worker.tracer.wakes_for() {
+        worker.queue_woken(number);
+    } else {
+        queue_specially(worker, number, slot);
+    }
+}
+
+/// A process of another host, or a trace is on, or the worker is in a closure that may block.
+#[cold]
+#[inline(never)]
+fn queue_specially(worker: &Worker, number: u32, slot: &'static Slot) {
+    if slot.host.load(Relaxed) == worker.queues_for() {
+        worker.trace_process(Kind::Wake, number);
         worker.queue_woken(number);
     } else {
         queue_from_outside(number, slot);
@@ -48,6 +61,7 @@ fn queue_from_outside(number: u32, slot: &'static Slot) {
         return waiter::wake(number);
     }
     let hub = host::hub(host);
+    hub.trace.outside(Kind::Wake, number);
     let worker = slot.worker.load(Relaxed) as usize % hub.workers.len();
     if hub.workers[worker].inject.push(number, &InMemory).is_err() {
         hub.global.push(number, &InMemory);
@@ -74,6 +88,16 @@ pub(crate) fn complete(to: ReplyTo, result: Result<Payload, YieldError>) -> bool
         Err(error) => (KIND_YIELD_ERR, Payload::new(error)),
     };
     send_system(to.pid, Message::new(payload, None, Topic::DEFAULT, kind).with_seq(to.seq))
+}
+
+/// As [`complete`], by who was asked: the asker waits no longer, so whoever the step asks next closes no circle
+/// with it.
+#[inline]
+pub(crate) fn answer(to: ReplyTo, result: Result<Payload, YieldError>) -> bool {
+    if let Some(worker) = crate::worker::current() {
+        worker.note_answer(to);
+    }
+    complete(to, result)
 }
 
 /// Sends an event of the system's own: past budgets and overflow. `false`: the process has ended.

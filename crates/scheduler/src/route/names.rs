@@ -2,7 +2,8 @@
 //!
 //! A supervised name outlives its process: it is *held* for the successor by the supervisor, with the
 //! messages that the dead process had not taken; messages sent by name meanwhile join them. The successor
-//! finds them, oldest first, in its mailbox before anything else. If there is no successor they are dropped
+//! finds them, oldest first, in its mailbox before anything else. (They are handed over in one act, however many
+//! they are; its first turns turn them round.) If there is no successor they are dropped
 //! and counted. Results of yields, exits and cancellations were meant for the dead process alone and are
 //! dropped with it.
 //!
@@ -21,12 +22,14 @@
 use std::collections::HashMap;
 
 use crate::memory::InMemory;
-use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round};
+use crate::process::event_queue::{Cells, FULL, turn_round};
 use crate::process::message::{self, KIND, KIND_MESSAGE, Message};
 use crate::process::slot::{Bind, Gate, Refused};
+use crate::process::table::ReplyTo;
 use crate::process::{ExitReason, SendError};
+use crate::route::links;
 use crate::sync::{Mutex, Relaxed};
-use crate::{LocalPid, Pid, memory, route};
+use crate::{LocalPid, Payload, Pid, memory, route};
 
 /// Why a name was not given, or nobody was reached by it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +46,18 @@ pub enum NameError {
     /// The process has ended.
     #[error("process {0} has ended")]
     NoProcess(Pid),
+    /// No process ever had this PID. Check where it came from.
+    #[error("no process has the PID {0}")]
+    NotFound(Pid),
+    /// The PID belongs to another node.
+    #[error("process {0} is on another node")]
+    OtherNode(Pid),
+    /// The process is of another runtime of this program, which has names of its own.
+    #[error("process {0} belongs to another runtime, which has names of its own")]
+    OtherRuntime(Pid),
+    /// Nobody can be called by the empty text.
+    #[error("a name must not be empty")]
+    Empty,
     /// Nobody has it.
     #[error("no process is called `{0}`")]
     Unknown(String),
@@ -76,78 +91,119 @@ pub(crate) struct Supervised {
     pub(crate) hold: Hold,
 }
 
-/// Messages that wait for a successor: cells, oldest first.
+/// Messages that wait for a successor: cells, newest first, as in a mailbox that was not turned round yet.
 #[derive(Clone, Copy, Default)]
-struct Held {
-    first: u32,
-    last: u32,
+pub(crate) struct Held {
+    newest: u32,
+    oldest: u32,
 }
 
 impl Held {
     fn push(&mut self, cell: u32) {
-        InMemory.next(cell).store(0, Relaxed);
-        self.append(Held { first: cell, last: cell });
+        let kind = InMemory.depth(cell).load(Relaxed) & FULL;
+        InMemory.link(cell, kind, self.newest);
+        if self.newest == 0 {
+            self.oldest = cell;
+        }
+        self.newest = cell;
     }
 
-    fn append(&mut self, other: Held) {
-        if other.first == 0 {
+    /// Adds what came later.
+    fn append(&mut self, later: Held) {
+        if later.newest == 0 {
             return;
         }
-        if self.last == 0 {
-            self.first = other.first;
+        if self.newest == 0 {
+            self.oldest = later.oldest;
         } else {
-            InMemory.next(self.last).store(other.first, Relaxed);
+            // The depths between are left as they are: they are set right when the list is turned round.
+            let depth = InMemory.count(later.newest).saturating_add(InMemory.count(self.newest)) & !FULL;
+            let kind = InMemory.depth(later.newest).load(Relaxed) & FULL;
+            InMemory.depth(later.newest).store(kind | depth, Relaxed);
+            InMemory.next(later.oldest).store(self.newest, Relaxed);
         }
-        self.last = other.last;
+        self.newest = later.newest;
     }
 
-    /// The list with its depths set right. As long as the list: who holds millions of messages for a
-    /// successor pays for it when that one is born.
-    fn into_list(self) -> u32 {
-        let (_, newest_first) = turn_round(&InMemory, self.first, 0, u32::MAX >> 1);
-        turn_round(&InMemory, newest_first, 0, u32::MAX >> 1).1
+    /// The list, newest first; its number of messages is the depth of that one.
+    pub(crate) fn into_list(self) -> u32 {
+        self.newest
     }
 
-    /// Parts a mailbox that its process has left: messages, and what was meant for that process alone.
-    fn part([inbox, rest, head]: [u32; 3]) -> (Held, Held) {
-        let (mut messages, mut others) = (Held::default(), Held::default());
-        // While a long mailbox is being turned round its older part is still in `rest`.
-        for (list, is_newest_first) in [(rest, true), (inbox, false), (head, true)] {
-            let mut oldest_first = list;
-            if is_newest_first {
-                let mut from = list;
-                oldest_first = 0;
-                while from != 0 {
-                    (from, oldest_first) = turn_round(&InMemory, from, oldest_first, TURN_ROUND_MAX);
-                }
-            }
-            let mut cell = oldest_first;
-            while cell != 0 {
-                let next = InMemory.next(cell).load(Relaxed);
-                let is_message = message::flags(cell) & KIND == KIND_MESSAGE;
-                if is_message { &mut messages } else { &mut others }.push(cell);
-                cell = next;
-            }
+    /// Drops what is in it and counts it, for the host that had it: on a worker in parts, if there is much.
+    /// Gives the number.
+    fn drop_all(self, host: u16) -> usize {
+        let count = InMemory.count(self.newest);
+        if count == 0 {
+            return 0;
         }
-        (messages, others)
-    }
-
-    /// Drops what is in it. Gives the number.
-    fn drop_all(self) -> usize {
-        let mut count = 0;
-        let mut list = self.first;
+        if let Some(worker) = crate::worker::current() {
+            worker.drop_soon([self.newest, 0]);
+            return count as usize;
+        }
+        let mut list = self.newest;
         while list != 0 {
             let next = InMemory.next(list).load(Relaxed);
             // SAFETY: the list belonged to the name, which has let go of it.
             let message = crate::worker::with_magazines(|m| unsafe { message::take(m, list) });
             let _ = crate::process::contain(|| drop(message));
-            if let Some(worker) = crate::worker::current() {
-                worker.count(|counters| &counters.dropped_messages);
-            }
             list = next;
-            count += 1;
         }
-        count
+        route::host::hub(host).note_dropped(u64::from(count));
+        count as usize
+    }
+}
+
+/// A mailbox that its process has left, on its way apart: messages, which a successor may get, and what was meant
+/// for that process alone.
+pub(crate) struct Parting {
+    /// From old to new: a list, and is it newest first? (While a long mailbox is being turned round its older
+    /// part is not in the inbox yet.)
+    lists: [(u32, bool); 3],
+    /// The first of these that is not through, and what of it was turned round.
+    at: usize,
+    turned: u32,
+    messages: Held,
+    others: Held,
+}
+
+impl Parting {
+    pub(crate) fn new([inbox, rest, head]: [u32; 3]) -> Self {
+        let lists = [(rest, true), (inbox, false), (head, true)];
+        Self { lists, at: 0, turned: 0, messages: Held::default(), others: Held::default() }
+    }
+
+    /// Goes on for at most so many cells. `true`: done.
+    pub(crate) fn go_on(&mut self, left: &mut u32) -> bool {
+        while let Some((list, is_newest_first)) = self.lists.get_mut(self.at) {
+            if *is_newest_first {
+                let before = InMemory.count(self.turned);
+                (*list, self.turned) = turn_round(&InMemory, *list, self.turned, *left);
+                *left -= InMemory.count(self.turned) - before;
+                if *list != 0 {
+                    return false;
+                }
+                (*list, *is_newest_first) = (self.turned, false);
+            }
+            while *list != 0 {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                let cell = *list;
+                *list = InMemory.next(cell).load(Relaxed);
+                let is_message = message::flags(cell) & KIND == KIND_MESSAGE;
+                if is_message { &mut self.messages } else { &mut self.others }.push(cell);
+            }
+            self.turned = 0;
+            self.at += 1;
+        }
+        true
+    }
+
+    /// The two parts.
+    pub(crate) fn parts(&self) -> (Held, Held) {
+        (self.messages, self.others)
     }
 }
 
@@ -166,12 +222,30 @@ enum Owner {
 struct Entry {
     owner: Owner,
     supervised: Option<Supervised>,
+    /// Where the name stands in the list of its owner.
+    place: usize,
+    /// Yields that complete when this owner lets go of the name; see [`Names::await_release`].
+    waiting: Vec<ReplyTo>,
 }
 
 #[derive(Default)]
 struct Tables {
     by_name: HashMap<String, Entry>,
     by_pid: HashMap<LocalPid, Vec<String>>,
+}
+
+impl Entry {
+    /// Who will make the successor of an owner that ends for this reason.
+    fn is_held_after(&self, reason: &ExitReason) -> Option<Supervised> {
+        self.supervised.filter(|supervised| supervised.hold.after(reason))
+    }
+}
+
+/// Says to who waits for a name that its owner has let go of it. Outside of the lock.
+fn tell_waiting(waiting: Vec<ReplyTo>) {
+    for to in waiting {
+        route::complete(to, Ok(Payload::empty()));
+    }
 }
 
 /// The names of a runtime.
@@ -193,9 +267,18 @@ impl Names {
     }
 
     pub(crate) fn register(&self, name: &str, pid: Pid) -> Result<(), NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let lost = |error| match error {
+            SendError::OtherNode(pid) => NameError::OtherNode(pid),
+            SendError::NotFound(pid) => NameError::NotFound(pid),
+            _ => NameError::NoProcess(pid),
+        };
+        route::relay::check_alive(pid).map_err(lost)?;
         // Only the end of a process of this runtime gives a name of it back.
-        if pid.node() != 0 || !route::host::shares_names(pid.host(), self) {
-            return Err(NameError::NoProcess(pid));
+        if !route::host::shares_names(pid.host(), self) {
+            return Err(NameError::OtherRuntime(pid));
         }
         let mut tables = self.tables.lock();
         if let Some(entry) = tables.by_name.get(name) {
@@ -209,12 +292,39 @@ impl Names {
         // Under the lock that the end of the process takes: it finds the name, or we find it ended.
         let slot = memory::find_slot(pid.local().slot()).ok_or(NameError::NoProcess(pid))?;
         slot.watch(Bind::Life(pid.local().generation())).map_err(|_| NameError::NoProcess(pid))?;
-        tables.insert(name, pid, None);
+        let _nobody_waits_for_a_free_name = tables.insert(name, pid, None);
         Ok(())
     }
 
-    /// Gives a name to a process that is being made. `publish` gets what waited for the name: it makes the
-    /// process known, though not runnable.
+    /// Who has the name is on its way out (killed, or asked to end within a time), or its supervisor is: then
+    /// `open` opens a yield that completes when the name changes hands, and the answer is `true`. Nobody has it:
+    /// the same, at once. `false`: its owner is alive and well.
+    pub(crate) fn await_release(&self, name: &str, open: impl FnOnce() -> ReplyTo) -> bool {
+        let whose = |entry: &Entry| match entry.owner {
+            Owner::Alive { pid, .. } => (pid, entry.supervised.map(|supervised| supervised.by)),
+            Owner::Held { by, .. } => (by, None),
+        };
+        let found = self.tables.lock().by_name.get(name).map(whose);
+        if let Some((owner, by)) = found
+            && !links::is_leaving(owner)
+            && !by.is_some_and(links::is_leaving)
+        {
+            return false;
+        }
+        let to = open();
+        match self.tables.lock().by_name.get_mut(name) {
+            Some(entry) if found.is_some_and(|(owner, _)| whose(entry).0 == owner) => {
+                entry.waiting.push(to);
+                return true;
+            }
+            _ => {}
+        }
+        tell_waiting(vec![to]);
+        true
+    }
+
+    /// Gives a name to a process that is being made. `publish` gets what waited for the name, newest first: it
+    /// makes the process known, though not runnable.
     ///
     /// # Errors
     /// Who has the name; nothing was published. A name that is held is given to its supervisor's child only.
@@ -232,43 +342,27 @@ impl Names {
             Some(&Owner::Held { by, .. }) => return Err(by),
             None => 0,
         };
-        tables.insert(name, pid, supervised);
+        let waiting = tables.insert(name, pid, supervised);
         publish(held);
         memory::slot(pid.local().slot())
             .watch(Bind::Life(pid.local().generation()))
             .expect("it was published just now and nobody can run it yet");
+        drop(tables);
+        tell_waiting(waiting);
         Ok(())
     }
 
-    /// The names of a process that has ended are free again, or held with its messages. What nobody will
-    /// take goes to `drop_list`, outside of the lock.
-    pub(crate) fn release(
-        &self,
-        pid: Pid,
-        lists: [u32; 3],
-        reason: &ExitReason,
-        mut drop_list: impl FnMut(u32),
-    ) {
-        let is_held = |entry: &Entry| entry.supervised.filter(|supervised| supervised.hold.after(reason));
-        let may_be_held = {
-            let tables = self.tables.lock();
-            let names = tables.by_pid.get(&pid.local());
-            names.is_some_and(|names| {
-                names
-                    .iter()
-                    .any(|name| tables.by_name.get(name).is_some_and(|entry| is_held(entry).is_some()))
-            })
-        };
-        // Parted outside of the lock: a mailbox may be long.
-        let (mut messages, others) = if may_be_held {
-            Held::part(lists)
-        } else {
-            for list in lists {
-                drop_list(list);
-            }
-            Default::default()
-        };
-        let mut dropped = Vec::new();
+    /// Will a name of this process, which ends for this reason, be held, as far as is known now?
+    pub(crate) fn may_hold(&self, pid: Pid, reason: &ExitReason) -> bool {
+        let tables = self.tables.lock();
+        let mut names = tables.by_pid.get(&pid.local()).into_iter().flatten();
+        names.any(|name| tables.by_name.get(name).is_some_and(|entry| entry.is_held_after(reason).is_some()))
+    }
+
+    /// The names of a process that has ended are free again, or held with its messages. What nobody will take is
+    /// added to `dropped`.
+    pub(crate) fn release(&self, pid: Pid, mut messages: Held, reason: &ExitReason, dropped: &mut Vec<u32>) {
+        let mut waiting = Vec::new();
         {
             let mut tables = self.tables.lock();
             for name in tables.by_pid.remove(&pid.local()).unwrap_or_default() {
@@ -280,10 +374,11 @@ impl Names {
                     Owner::Alive { early, .. } => std::mem::take(early),
                     Owner::Held { .. } => continue,
                 };
-                match is_held(entry) {
+                waiting.append(&mut entry.waiting);
+                match entry.is_held_after(reason) {
                     None => {
                         tables.by_name.remove(&name);
-                        dropped.push(early.first);
+                        dropped.extend((early.newest != 0).then_some(early.newest));
                     }
                     Some(Supervised { by, .. }) => {
                         // The first name takes the messages.
@@ -294,25 +389,26 @@ impl Names {
                 }
             }
         }
-        for list in dropped.into_iter().chain([messages.first, others.first]) {
-            drop_list(list);
-        }
+        tell_waiting(waiting);
+        dropped.extend((messages.newest != 0).then_some(messages.newest));
     }
 
     /// There will be no successor: the name that `by` holds is free, what waited is dropped and counted.
     /// Gives the number dropped.
     pub(crate) fn give_up(&self, name: &str, by: Pid) -> usize {
-        let held = {
+        let (held, waiting) = {
             let mut tables = self.tables.lock();
-            match tables.by_name.get(name).map(|entry| &entry.owner) {
-                Some(&Owner::Held { by: holder, held }) if holder == by => {
+            match tables.by_name.get_mut(name) {
+                Some(Entry { owner: Owner::Held { by: holder, held }, waiting, .. }) if *holder == by => {
+                    let let_go = (std::mem::take(held), std::mem::take(waiting));
                     tables.by_name.remove(name);
-                    held
+                    let_go
                 }
                 _ => return 0,
             }
         };
-        held.drop_all()
+        tell_waiting(waiting);
+        held.drop_all(by.host())
     }
 
     /// The supervisor `by` ends: its name is an ordinary one from now on, or free if it was held.
@@ -328,21 +424,18 @@ impl Names {
     }
 
     pub(crate) fn unregister(&self, name: &str) -> bool {
-        let early = {
+        let (owner, early, waiting) = {
             let mut tables = self.tables.lock();
-            let Some(&Entry { owner: Owner::Alive { pid, early }, .. }) = tables.by_name.get(name) else {
+            let Some(&Entry { owner: Owner::Alive { pid, early }, place, .. }) = tables.by_name.get(name)
+            else {
                 return false;
             };
-            tables.by_name.remove(name);
-            if let Some(names) = tables.by_pid.get_mut(&pid.local()) {
-                names.retain(|known| known != name);
-                if names.is_empty() {
-                    tables.by_pid.remove(&pid.local());
-                }
-            }
-            early
+            let waiting = tables.by_name.remove(name).map(|entry| entry.waiting).unwrap_or_default();
+            tables.forget_place(pid.local(), place);
+            (pid, early, waiting)
         };
-        early.drop_all();
+        tell_waiting(waiting);
+        early.drop_all(owner.host());
         true
     }
 
@@ -400,16 +493,35 @@ impl Drop for Names {
     fn drop(&mut self) {
         // Nobody is left who could take what waits, and cells belong to the program, not to the table.
         for (_, entry) in self.tables.lock().by_name.drain() {
-            let (Owner::Alive { early: held, .. } | Owner::Held { held, .. }) = entry.owner;
-            held.drop_all();
+            let (Owner::Alive { pid: owner, early: held } | Owner::Held { by: owner, held }) = entry.owner;
+            held.drop_all(owner.host());
         }
     }
 }
 
 impl Tables {
-    fn insert(&mut self, name: &str, pid: Pid, supervised: Option<Supervised>) {
+    /// Gives who waited for the one that held the name before.
+    #[must_use]
+    fn insert(&mut self, name: &str, pid: Pid, supervised: Option<Supervised>) -> Vec<ReplyTo> {
         let owner = Owner::Alive { pid, early: Held::default() };
-        self.by_name.insert(name.to_owned(), Entry { owner, supervised });
-        self.by_pid.entry(pid.local()).or_default().push(name.to_owned());
+        let names = self.by_pid.entry(pid.local()).or_default();
+        let entry = Entry { owner, supervised, place: names.len(), waiting: Vec::new() };
+        names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), entry).map(|before| before.waiting).unwrap_or_default()
+    }
+
+    /// The name at that place of its owner's list is free. A step or two, however many names the owner has.
+    fn forget_place(&mut self, owner: LocalPid, place: usize) {
+        let Some(names) = self.by_pid.get_mut(&owner) else {
+            return;
+        };
+        names.swap_remove(place);
+        match names.get(place) {
+            Some(moved) => self.by_name.get_mut(moved).expect("who has a name is listed").place = place,
+            None if names.is_empty() => {
+                self.by_pid.remove(&owner);
+            }
+            None => {}
+        }
     }
 }

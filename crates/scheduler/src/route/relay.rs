@@ -52,7 +52,8 @@ impl Package {
         self
     }
 
-    /// The most that may wait on its topic; the tightest budget seen for a topic counts.
+    /// The most that may wait on its topic; the tightest budget seen for a topic counts. The first message that
+    /// does not fit closes the topic to all that comes after, till the receiver resets its queue: see [`Budget`].
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);

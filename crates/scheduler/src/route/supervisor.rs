@@ -3,7 +3,8 @@
 //! A [`Supervisor`] monitors its children. A child that ends is started again if its [`Restart`] rule says
 //! so, after a wait that its [`RestartPolicy`] gives. Each child has an attempt count of its own, so one that
 //! cannot live costs its siblings nothing. A failed `init`, a panic in the factory and a refused spawn are
-//! failed attempts like a crash.
+//! failed attempts like a crash; so is a name that is taken, unless its owner is on its way out: then the
+//! child is started when that one has ended ([`SupervisorEvent::WaitsForName`]).
 //!
 //! | child | ends | then |
 //! | --- | --- | --- |
@@ -18,6 +19,14 @@
 //! successor ([`crate::Scheduler::send_named`]); at most one incarnation exists at a time, for the next is
 //! made when the end of the last has been told.
 //!
+//! # Where to see why
+//!
+//! Nothing is printed. [`Supervisor::observe`] hears of each end and restart with its reason, and of
+//! [`SupervisorEvent::GaveUp`] with the number of messages that were lost; [`SupervisorHandle::children`] shows
+//! where each child stands. A supervisor that escalates ends as [`ExitReason::Failed`], whose
+//! [`ProcessError::source`] is a [`GaveUp`] with the child's last reason: seen by who monitors or joins it, and
+//! by the host's [`crate::LifecycleHooks::on_complete`], which is the place to log the ends of all processes.
+//!
 //! # The end of a supervisor
 //!
 //! Asked to end ([`crate::Event::Cancel`]: [`crate::Scheduler::stop`], `shutdown`, or a supervisor above), it
@@ -30,11 +39,15 @@
 //! # use std::time::Duration;
 //! struct Parrot;
 //! impl Process for Parrot {
-//!     fn step(&mut self, events: &mut Events<'_>, _: &mut StepOutput<'_>) -> Result<(), ProcessError> {
+//!     fn step(&mut self, events: &mut Events<'_>, out: &mut StepOutput<'_>) -> Result<(), ProcessError> {
 //!         for event in events {
-//!             if let Event::Message(mut message) = event {
-//!                 let said = message.take_payload();
-//!                 message.reply(said);
+//!             match event {
+//!                 Event::Message(mut message) => {
+//!                     let said = message.take_payload();
+//!                     message.reply(said);
+//!                 }
+//!                 Event::Cancel(_) => out.done(()),
+//!                 _ => {}
 //!             }
 //!         }
 //!         Ok(())
@@ -45,6 +58,9 @@
 //!     .policy(RestartPolicy::new().initial_delay(Duration::from_millis(10)))
 //!     .child(ChildSpec::new("parrot", || Parrot).name("parrot").restart(Restart::Permanent))
 //!     .start(&scheduler, SpawnOptions::new())?;
+//! // `start` has waited for the first round of spawns: the names are there.
+//! let parrot = scheduler.lookup("parrot").ok_or("no parrot")?;
+//! assert_eq!(scheduler.ask(parrot, 7_u32, None)?.take::<u32>().ok(), Some(7));
 //! let children = family.children(&scheduler, Duration::from_secs(5))?;
 //! assert_eq!(children[0].id, "parrot");
 //! scheduler.stop(family.pid(), Duration::from_secs(5))?;
@@ -58,9 +74,12 @@ use std::time::{Duration, Instant};
 
 use crate::command::clock::Sleep;
 use crate::process::message::{Cancel, Event, ExitBy, Message};
-use crate::process::{Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
+use crate::process::{Contained, Process, ProcessError, SpawnError, SpawnOptions, StepOutput, Tag, contain};
 use crate::route::names::{Hold, Names};
-use crate::{AskError, Events, ExitReason, InitContext, LocalPid, Payload, Pid, Scheduler, clock};
+use crate::{
+    Actor, AskError, Context, Events, ExitReason, FnActor, InitContext, LocalPid, Payload, Pid, Scheduler,
+    clock,
+};
 
 /// When a child is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -194,10 +213,13 @@ type StartFn = Box<dyn FnMut(&mut StepOutput<'_>, SpawnOptions) -> Result<Pid, S
 type OptionsFn = Box<dyn FnMut() -> SpawnOptions + Send>;
 
 /// A child: how it is made, and what becomes of it when it ends.
+///
+/// What its closures captured is dropped wherever the supervisor lets go of it: a panic in such a drop is
+/// contained.
 pub struct ChildSpec {
     id: String,
-    start: StartFn,
-    options: OptionsFn,
+    start: Contained<StartFn>,
+    options: Contained<OptionsFn>,
     name: Option<String>,
     restart: Restart,
     policy: Option<RestartPolicy>,
@@ -227,10 +249,83 @@ impl ChildSpec {
         P: Process,
         F: FnMut() -> P + Send + 'static,
     {
+        let start = move |out: &mut StepOutput<'_>, options: SpawnOptions| {
+            // Kept apart: should `make` panic, what the options hold is dropped while that unwinds.
+            let options = Contained::new(options);
+            let made = make();
+            out.spawn(made, options.into_inner())
+        };
+        Self::with_start(id.into(), Box::new(start))
+    }
+
+    /// As [`Self::new`], of a typed [`Actor`]: with a name, `Handle::from_pid(scheduler.lookup(name)?)` is the
+    /// handle of the present incarnation. An actor has no `init`, so method and input of [`Self::options`] are
+    /// dropped; a panic in [`Actor::started`] is a crash.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::{ChildSpec, Supervisor};
+    /// # use evener_scheduler::*;
+    /// # use std::time::Duration;
+    /// struct Sum(u64);
+    /// enum Ask { Add(u64), Get(Reply<u64>) }
+    /// impl Actor for Sum {
+    ///     type Message = Ask;
+    ///     fn handle(&mut self, message: Ask, _: &mut Context<'_, Ask>) {
+    ///         match message {
+    ///             Ask::Add(more) => self.0 += more,
+    ///             Ask::Get(reply) => reply.send(self.0),
+    ///         }
+    ///     }
+    /// }
+    /// let scheduler = Scheduler::builder().workers(1).start()?;
+    /// Supervisor::new()
+    ///     .child(ChildSpec::actor("sum", || Sum(0)).name("sum"))
+    ///     .start(&scheduler, SpawnOptions::new())?;
+    /// let sum = Handle::from_pid(scheduler.lookup("sum").ok_or("no sum")?);
+    /// sum.tell(Ask::Add(5))?;
+    /// assert_eq!(sum.ask(Ask::Get, Duration::from_secs(5))?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn actor<A, F>(id: impl Into<String>, mut make: F) -> Self
+    where
+        A: Actor,
+        F: FnMut() -> A + Send + 'static,
+    {
+        let start = move |out: &mut StepOutput<'_>, options: SpawnOptions| {
+            let options = Contained::new(options);
+            let made = make();
+            Ok(out.spawn_actor(made, options.into_inner())?.pid())
+        };
+        Self::with_start(id.into(), Box::new(start))
+    }
+
+    /// As [`Self::actor`], of a state that `make` makes anew for each incarnation and a closure that takes its
+    /// messages, as for [`Scheduler::spawn_fn`]. Each incarnation has a clone of the closure.
+    ///
+    /// ```
+    /// # use evener_scheduler::supervisor::ChildSpec;
+    /// ChildSpec::fn_actor("sum", || 0, |sum, more: u64, _cx| *sum += more).name("sum");
+    /// ```
+    #[must_use]
+    pub fn fn_actor<S, M, F>(
+        id: impl Into<String>,
+        mut make: impl FnMut() -> S + Send + 'static,
+        act: F,
+    ) -> Self
+    where
+        S: Send + 'static,
+        M: Send + 'static,
+        F: FnMut(&mut S, M, &mut Context<'_, M>) + Clone + Send + 'static,
+    {
+        Self::actor(id, move || FnActor::new(make(), act.clone()))
+    }
+
+    fn with_start(id: String, start: StartFn) -> Self {
         Self {
-            id: id.into(),
-            start: Box::new(move |out, options| out.spawn(make(), options)),
-            options: Box::new(SpawnOptions::new),
+            id,
+            start: Contained::new(start),
+            options: Contained::new(Box::new(SpawnOptions::new)),
             name: None,
             restart: Restart::default(),
             policy: None,
@@ -246,11 +341,11 @@ impl ChildSpec {
         self
     }
 
-    /// Method and input of each incarnation. A name in the options is the child's, unless [`Self::name`] gives
+    /// Method and input of each incarnation (an actor has neither). A name in the options is the child's, unless [`Self::name`] gives
     /// one.
     #[must_use]
     pub fn options(mut self, options: impl FnMut() -> SpawnOptions + Send + 'static) -> Self {
-        self.options = Box::new(options);
+        self.options = Contained::new(Box::new(options));
         self
     }
 
@@ -301,7 +396,8 @@ pub enum ChildState {
     Waiting,
     /// It was asked to stop and has not ended yet.
     Stopping(Pid),
-    /// It was restarted too often.
+    /// It was restarted too often, and its rule is [`GiveUp::Leave`] (or the supervisor is just ending). It is
+    /// down for good, and listed till it is stopped, or a new child of its id is added: either forgets it.
     GivenUp,
 }
 
@@ -315,9 +411,9 @@ pub struct ChildInfo {
     pub name: Option<String>,
     /// Where it stands.
     pub state: ChildState,
-    /// Restarts in a row, without a stable run.
+    /// Restarts in a row, without a stable run. The one that a child waits for is counted already.
     pub attempts: u32,
-    /// Restarts in all.
+    /// Restarts in all, counted like `attempts`: also those that failed to start it. The first start is none.
     pub restarts: u64,
 }
 
@@ -348,6 +444,16 @@ pub enum SupervisorEvent {
         pid: Pid,
         /// Why.
         reason: Arc<ExitReason>,
+    },
+    /// The name of a child to be started still belongs to a process on its way out, such as the child of a
+    /// supervisor that was killed. The start waits for that one's end, and counts as no further attempt.
+    WaitsForName {
+        /// Its id.
+        id: String,
+        /// The name.
+        name: String,
+        /// Who still has it: the process, or the supervisor that holds it for a successor.
+        owner: Pid,
     },
     /// A child will be started again.
     RestartsIn {
@@ -390,7 +496,7 @@ pub struct GaveUp {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
-    /// A child of that id is there already.
+    /// A child of that id is there already and not given up. (One that was given up makes room for a new one.)
     #[error("there is a child `{0}` already")]
     Duplicate(String),
     /// There is no child of that id.
@@ -405,9 +511,15 @@ pub enum SuperviseError {
     /// The factory of the new child panicked; it is not supervised.
     #[error("the factory of the child panicked: {0}")]
     Factory(ProcessError),
-    /// The supervisor did not answer.
-    #[error("asking the supervisor")]
-    Ask(#[from] AskError),
+    /// The supervisor did not answer, for this reason.
+    #[error("asking the supervisor: {0}")]
+    Ask(AskError),
+}
+
+impl From<AskError> for SuperviseError {
+    fn from(error: AskError) -> Self {
+        SuperviseError::Ask(error)
+    }
 }
 
 /// Request to a supervisor: one more child. The answer is a `Result<Pid, SuperviseError>`.
@@ -445,7 +557,8 @@ impl SupervisorHandle {
         self.pid
     }
 
-    /// Adds a child and starts it; its `init` runs later. Gives its PID.
+    /// Adds a child and starts it; its `init` runs later. Gives its PID. A child of the same id that was given
+    /// up is forgotten first, also if the new one then cannot be spawned.
     ///
     /// # Errors
     /// [`SuperviseError`]; the child is not supervised.
@@ -471,7 +584,9 @@ impl SupervisorHandle {
         self.request::<_, Result<(), SuperviseError>>(scheduler, StopChild(id.to_owned()), timeout)?
     }
 
-    /// The children as of now.
+    /// The children as of now, in the order of adding. For one that asks right after the supervisor was spawned
+    /// by other means than [`Supervisor::start`] it is a barrier too: the answer comes after the first attempt
+    /// to start each child.
     ///
     /// # Errors
     /// [`SuperviseError::Ask`].
@@ -501,11 +616,12 @@ type Observer = Box<dyn FnMut(&SupervisorEvent) + Send>;
 pub struct Supervisor {
     policy: RestartPolicy,
     first: Vec<ChildSpec>,
-    observer: Option<Observer>,
+    observer: Option<Contained<Observer>>,
     random: Option<u64>,
     /// By their keys, which are the tags of their waits too.
     children: BTreeMap<u64, Child>,
     by_pid: HashMap<LocalPid, u64>,
+    by_id: HashMap<String, u64>,
     last_key: u64,
     me: Option<Pid>,
     names: Option<Arc<Names>>,
@@ -569,6 +685,7 @@ impl Supervisor {
             random: None,
             children: BTreeMap::new(),
             by_pid: HashMap::new(),
+            by_id: HashMap::new(),
             last_key: 0,
             me: None,
             names: None,
@@ -593,7 +710,7 @@ impl Supervisor {
     /// Hears of all that happens to the children, within the supervisor's step. A panic in it is contained.
     #[must_use]
     pub fn observe(mut self, observer: impl FnMut(&SupervisorEvent) + Send + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.observer = Some(Contained::new(Box::new(observer)));
         self
     }
 
@@ -604,12 +721,22 @@ impl Supervisor {
         self
     }
 
-    /// Spawns it and waits for its `init`; the children start right after.
+    /// Spawns it, and waits till it has tried once to start each of its children: those that could be spawned
+    /// have their names, so that [`Scheduler::lookup`] and [`Scheduler::send_named`] find them; their `init`
+    /// may not have ended yet. A child that could not be spawned is no error here: it is tried again or given
+    /// up by its rule, see [`SupervisorHandle::children`]. The factories run meanwhile: one that does not end
+    /// is waited for.
     ///
     /// # Errors
-    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`].
+    /// [`SpawnError::Init`] when two children have one id, else as for [`Scheduler::spawn_wait`]:
+    /// [`SpawnError::OnWorker`] from a process, which spawns a supervisor by [`StepOutput::spawn`] and asks it
+    /// for [`ListChildren`] if it must know that they are there.
     pub fn start(self, scheduler: &Scheduler, options: SpawnOptions) -> Result<SupervisorHandle, SpawnError> {
-        Ok(SupervisorHandle { pid: scheduler.spawn_wait(self, options)? })
+        let pid = scheduler.spawn_wait(self, options)?;
+        // The answer comes from the step that starts the children, or a later one; or there is none, because
+        // the supervisor has ended. Either way the round is over.
+        let _ = scheduler.ask(pid, ListChildren, None);
+        Ok(SupervisorHandle { pid })
     }
 
     fn me(&self) -> Pid {
@@ -648,6 +775,7 @@ impl Supervisor {
             restarts: 0,
             stoppers: Vec::new(),
         };
+        self.by_id.insert(child.spec.id.clone(), self.last_key);
         self.children.insert(self.last_key, child);
         self.last_key
     }
@@ -696,6 +824,10 @@ impl Supervisor {
                 // The host ends: no child will ever start again.
                 self.begin_stop(None, None, out);
             }
+            Err(Failure::Spawn(SpawnError::NameTaken { name, owner })) if self.awaits(key, &name, out) => {
+                let id = self.children[&key].spec.id.clone();
+                self.tell(&SupervisorEvent::WaitsForName { id, name, owner });
+            }
             Err(failure) => {
                 let error = ProcessError::from(failure);
                 let why = format!("could not be started: {error}");
@@ -704,6 +836,12 @@ impl Supervisor {
                 self.restart_later(key, why, out);
             }
         }
+    }
+
+    /// Waits for the name, if who has it is on its way out: for the end of a wait, as after a failed attempt.
+    /// `false`: its owner is alive and well, and nobody can say for how long.
+    fn awaits(&self, key: u64, name: &str, out: &mut StepOutput<'_>) -> bool {
+        self.names.as_ref().is_some_and(|names| names.await_release(name, || out.begin_ask(Tag(key), None)))
     }
 
     /// Waits for the next attempt, or gives up.
@@ -743,9 +881,15 @@ impl Supervisor {
         }
     }
 
+    fn remove(&mut self, key: u64) -> Option<Child> {
+        let child = self.children.remove(&key)?;
+        self.by_id.remove(&child.spec.id);
+        Some(child)
+    }
+
     fn forget(&mut self, key: u64) {
         self.free_name(key);
-        let Some(child) = self.children.remove(&key) else {
+        let Some(child) = self.remove(key) else {
             return;
         };
         for mut message in child.stoppers {
@@ -826,7 +970,7 @@ impl Supervisor {
     // ---------------------------------------------------------------- requests
 
     fn key_of(&self, id: &str) -> Option<u64> {
-        self.children.iter().find(|(_, child)| child.spec.id == id).map(|(key, _)| *key)
+        self.by_id.get(id).copied()
     }
 
     fn add(&mut self, spec: ChildSpec, out: &mut StepOutput<'_>) -> Result<Pid, SuperviseError> {
@@ -840,7 +984,7 @@ impl Supervisor {
         }
         let key = self.adopt(spec);
         self.start_child(key, out).map_err(|failure| {
-            self.children.remove(&key);
+            drop(self.remove(key));
             failure.into()
         })
     }
@@ -883,7 +1027,8 @@ impl Supervisor {
         if payload.is::<ListChildren>() {
             message.reply(Payload::new(self.list()));
         }
-        // Anything else is none of its business; a request is answered by its drop.
+        // Anything else is none of its business; a request is answered by its drop. So is a drop that panics.
+        let _ = contain(|| drop(payload));
     }
 }
 

@@ -4,7 +4,7 @@
 //! one `poll`. Its waker is the process's address, slot and generation packed into the one word that a
 //! [`std::task::RawWaker`] has: it owns nothing, so it is copied and dropped for nothing, wakes without
 //! allocation from any thread, any number of times, and reaches nobody once the process has ended
-//! ([`crate::process::slot`]).
+//! (`src/process/slot.rs`).
 //!
 //! | a poll gave | the process |
 //! | --- | --- |

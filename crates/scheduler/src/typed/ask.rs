@@ -37,13 +37,13 @@ impl<R: Send + 'static> Reply<R> {
     /// Answers. To an asker that has gone, or waits no longer, it does nothing.
     pub fn send(self, answer: R) {
         let this = ManuallyDrop::new(self);
-        route::complete(this.to, Ok(Payload::new(answer)));
+        route::answer(this.to, Ok(Payload::new(answer)));
     }
 }
 
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
-        route::complete(self.to, Err(YieldError::NoReply));
+        route::answer(self.to, Err(YieldError::NoReply));
     }
 }
 

@@ -16,19 +16,22 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::command::{Command, YieldError};
-use crate::process::message::{self, Event};
+use crate::process::budget::Budget;
+use crate::process::message::{self, Cancel, Event};
 use crate::process::table::{ProcessTable, lies_inline};
 use crate::process::{
     Place, ProcessError, SendError, SpawnError, SpawnOptions, Status, StepOutput, Tag, Turn, create, drop_fn,
 };
-use crate::route::{self, relay};
+use crate::route;
+use crate::route::relay::{self, Package};
 use crate::sync::Relaxed;
-use crate::{LocalPid, Payload, Pid, Scheduler};
+use crate::{LocalPid, Payload, Pid, Scheduler, Topic};
 
-/// What a panic in [`Actor::handle`] ends.
+/// What a panic in a call of an actor ends: [`Actor::handle`], [`Actor::event`] or [`Actor::cancelled`]. One in
+/// [`Actor::started`] always ends the actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnPanic {
-    /// That message alone.
+    /// That message (or event) alone; what the call had sent and handed out before stays so.
     Message,
     /// The actor, as [`crate::ExitReason::Panicked`].
     Process,
@@ -39,10 +42,11 @@ pub trait Actor: Send + Sized + 'static {
     /// What it is sent.
     type Message: Send + 'static;
 
-    /// What a panic in a handler ends.
+    /// What a panic in a call ends: that message alone, unless said otherwise.
     const ON_PANIC: OnPanic = OnPanic::Message;
 
-    /// Before the first message.
+    /// Before the first message. A panic in it ends the actor as [`crate::ExitReason::Panicked`], whatever
+    /// [`Self::ON_PANIC`] says: nobody is left half made. [`Self::stopped`] is called then too.
     fn started(&mut self, cx: &mut Context<'_, Self::Message>) {
         let _ = cx;
     }
@@ -50,11 +54,48 @@ pub trait Actor: Send + Sized + 'static {
     /// One message.
     fn handle(&mut self, message: Self::Message, cx: &mut Context<'_, Self::Message>);
 
-    /// Everything that is no message of its type: results of yields, ends of others, cancellation, foreign
-    /// messages. By default a cancellation stops the actor and the rest is dropped.
+    /// Somebody asks it to end: [`Scheduler::shutdown`], [`Scheduler::stop`], [`Scheduler::cancel`], its
+    /// supervisor. By default it does, dropping what is queued behind; one that has something to finish first
+    /// notes it and calls [`Context::stop`] later, before the deadline if there is one.
+    fn cancelled(&mut self, cancel: Cancel, cx: &mut Context<'_, Self::Message>) {
+        let _ = cancel;
+        cx.stop();
+    }
+
+    /// Everything else that is no message of its type: results of yields, ends of others, foreign messages, and
+    /// word that a topic has overflowed ([`crate::Message::overflow`]). By default all are dropped; foreign
+    /// messages are counted ([`crate::WorkerStats::foreign_messages`]). [`Event::Cancel`] does not come here.
+    ///
+    /// ```
+    /// # use evener_scheduler::{Actor, AskError, Context, Event, Handle, Reply, Scheduler, Tag};
+    /// # use std::sync::mpsc;
+    /// # use std::time::Duration;
+    /// /// Asks another actor, and goes on with its messages till the answer comes.
+    /// struct Asks { whom: Handle<Reply<u64>>, found: mpsc::Sender<Result<u64, AskError>> }
+    /// const SIZE: Tag = Tag(1);
+    /// impl Actor for Asks {
+    ///     type Message = ();
+    ///     fn handle(&mut self, (): (), cx: &mut Context<'_, ()>) {
+    ///         cx.ask(SIZE, self.whom, |reply| reply, Some(Duration::from_secs(5)));
+    ///     }
+    ///     fn event(&mut self, event: Event, _: &mut Context<'_, ()>) {
+    ///         if let Event::YieldComplete { tag: SIZE, result } = event {
+    ///             let _ = self.found.send(AskError::read(result));
+    ///         }
+    ///     }
+    /// }
+    /// let scheduler = Scheduler::builder().workers(1).start()?;
+    /// let whom = scheduler.spawn_fn((), |(), reply: Reply<u64>, _| reply.send(42))?;
+    /// let (found, finds) = mpsc::channel();
+    /// scheduler.spawn_actor(Asks { whom, found })?.tell(())?;
+    /// assert_eq!(finds.recv()??, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn event(&mut self, event: Event, cx: &mut Context<'_, Self::Message>) {
-        if let Event::Cancel(_) = event {
-            cx.stop();
+        if let Event::Message(message) = event
+            && message.overflow().is_none()
+        {
+            cx.out.worker.count(|counters| &counters.foreign_messages);
         }
     }
 
@@ -100,8 +141,9 @@ impl<M: Send + 'static> Handle<M> {
         Self::new(pid)
     }
 
-    /// The handle of an actor whose PID is known some other way. If it takes another type, messages reach
-    /// its [`Actor::event`].
+    /// The handle of an actor whose PID is known some other way. Nothing checks the type: if the actor takes
+    /// another one, messages reach its [`Actor::event`], which by default drops and counts them
+    /// ([`crate::WorkerStats::foreign_messages`]); the sender is not told.
     #[must_use]
     pub fn from_pid(pid: Pid) -> Self {
         Self::new(pid.local())
@@ -113,13 +155,38 @@ impl<M: Send + 'static> Handle<M> {
         route::pid_of(self.pid)
     }
 
-    /// Sends a message and goes on. From any thread.
+    /// Sends a message and goes on. From any thread. It is accepted however many wait there already; see
+    /// [`Self::tell_within`] for a bound.
     ///
     /// # Errors
     /// [`SendError`]; the message is dropped.
     #[inline]
     pub fn tell(&self, message: M) -> Result<(), SendError> {
         relay::tell(self.pid, message)
+    }
+
+    /// As [`Self::tell`], within a budget for what waits at the actor on this topic: a bound on its mailbox, kept
+    /// by those who send with one. The message holds its place till its handler is called. See [`Budget`] for
+    /// what an overflow does, and give the topic a name of its own: on [`Topic::DEFAULT`] an overflow stops what
+    /// [`Self::tell`] sends, too.
+    ///
+    /// ```
+    /// # use evener_scheduler::{Budget, Scheduler, SendError, Topic};
+    /// let scheduler = Scheduler::builder().workers(1).start()?;
+    /// let printer = scheduler.spawn_fn((), |(), line: String, _| println!("{line}"))?;
+    /// let lines = Topic::new("lines");
+    /// match printer.tell_within(lines, Budget::items(1000), "a line".to_owned()) {
+    ///     Ok(()) => {}
+    ///     Err(SendError::Dropped { .. }) => println!("the printer is too slow: send no more lines"),
+    ///     Err(gone) => return Err(gone.into()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`], [`SendError::Dropped`] when it does not fit; the message is dropped.
+    pub fn tell_within(&self, topic: Topic, budget: Budget, message: M) -> Result<(), SendError> {
+        relay::send(Package::new(self.pid(), message).topic(topic).budget(budget))
     }
 
     /// Sends a message with a [`Reply`] in it and waits for the answer. For threads that are no workers; a
@@ -227,8 +294,7 @@ impl<M: Send + 'static> Context<'_, M> {
         actor: A,
         options: SpawnOptions,
     ) -> Result<Handle<A::Message>, SpawnError> {
-        let place = Place::Worker(self.out.worker, Some(self.out.pid));
-        Ok(Handle::new(create(place, ActorTable::<A>::TABLE, actor, None, Some(&options), None)?))
+        self.out.spawn_actor(actor, options)
     }
 
     /// Spawns a closure that runs once.
@@ -254,7 +320,8 @@ impl<M: Send + 'static> Context<'_, M> {
     ) {
         let reply = self.out.begin_ask(tag, timeout);
         let content = Payload::new(message(Reply::new(reply)));
-        let message = message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK);
+        let message = message::Message::new(content, Some(self.out.pid), crate::Topic::DEFAULT, message::ASK)
+            .with_seq(reply.seq);
         self.out.send_request(to.pid, None, reply, message);
     }
 
@@ -305,13 +372,28 @@ impl<A: Actor> ActorTable<A> {
         // SAFETY: the caller runs a process of this type, whose body lies there.
         let actor = unsafe { &mut *body.cast::<A>() };
         if turn.out.slot.steps.load(Relaxed) == 1 {
-            actor.started(&mut Context::new(&mut turn.out));
+            Self::begin(actor, turn);
             if turn.out.has_ended() {
                 return Ok(());
             }
         }
         Self::take_all(actor, turn);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn begin(actor: &mut A, turn: &mut Turn<'_>) {
+        // A panic in it leaves an end behind, whatever status the call had set: see `Worker::run`.
+        struct HalfMade<'a, 'b>(&'a mut Turn<'b>);
+        impl Drop for HalfMade<'_, '_> {
+            #[cold]
+            fn drop(&mut self) {
+                self.0.out.status = Status::Done;
+            }
+        }
+        let half_made = HalfMade(turn);
+        actor.started(&mut Context::new(&mut half_made.0.out));
+        std::mem::forget(half_made);
     }
 
     #[inline(always)]
@@ -337,10 +419,15 @@ impl<A: Actor> ActorTable<A> {
         };
         let mut cx = Context::new(&mut turn.out);
         match event {
+            // Of its own type perhaps, but not from a sender.
+            Event::Message(message) if message.overflow().is_some() => {
+                actor.event(Event::Message(message), &mut cx);
+            }
             Event::Message(message) => match message.take::<A::Message>() {
                 Ok(message) => actor.handle(message, &mut cx),
                 Err(other) => actor.event(Event::Message(other), &mut cx),
             },
+            Event::Cancel(cancel) => actor.cancelled(cancel, &mut cx),
             other => actor.event(other, &mut cx),
         }
         // Plain messages after it are nobody's request.
@@ -353,11 +440,29 @@ impl<A: Actor> ActorTable<A> {
     }
 }
 
-/// A state and a closure as an actor; made by [`Scheduler::spawn_fn`].
+/// A state and a closure as an actor; what [`Scheduler::spawn_fn`] spawns.
 pub struct FnActor<S, M, F> {
     state: S,
     act: F,
     takes: PhantomData<fn(M)>,
+}
+
+impl<S, M, F> FnActor<S, M, F>
+where
+    S: Send + 'static,
+    M: Send + 'static,
+    F: FnMut(&mut S, M, &mut Context<'_, M>) + Send + 'static,
+{
+    /// An actor of this state that takes its messages by this closure.
+    pub fn new(state: S, act: F) -> Self {
+        Self { state, act, takes: PhantomData }
+    }
+}
+
+impl<S, M, F> fmt::Debug for FnActor<S, M, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FnActor({})", std::any::type_name::<M>())
+    }
 }
 
 impl<S, M, F> Actor for FnActor<S, M, F>
@@ -405,7 +510,7 @@ impl Scheduler {
         M: Send + 'static,
         F: FnMut(&mut S, M, &mut Context<'_, M>) + Send + 'static,
     {
-        self.spawn_actor(FnActor { state, act, takes: PhantomData })
+        self.spawn_actor(FnActor::new(state, act))
     }
 }
 
@@ -425,6 +530,20 @@ impl StepOutput<'_> {
     /// way, by name too. The answer, or that there is none, arrives as a completed yield with this tag.
     pub fn open_reply<R: Send + 'static>(&mut self, tag: Tag, timeout: Option<Duration>) -> Reply<R> {
         Reply::new(self.begin_ask(tag, timeout))
+    }
+
+    /// Spawns an actor now, on this worker's own queue. It has no `init`: method and input of the options are
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the actor was dropped.
+    pub fn spawn_actor<A: Actor>(
+        &mut self,
+        actor: A,
+        options: SpawnOptions,
+    ) -> Result<Handle<A::Message>, SpawnError> {
+        let place = Place::Worker(self.worker, Some(self.pid));
+        Ok(Handle::new(create(place, ActorTable::<A>::TABLE, actor, None, Some(&options), None)?))
     }
 
     #[inline(always)]

@@ -2,9 +2,9 @@
 //!
 //! # The word
 //!
-//! `parked << 16 | searching`, two counts. Which workers are parked stands in a list behind a short
-//! lock; the counts are changed under the same lock when a worker parks or is woken, and without it
-//! when a worker starts or stops to search.
+//! `parked << 32 | workers << 16 | searching`, three counts. Which workers are parked stands in a list
+//! behind a short lock; the counts are changed under the same lock when a worker parks or is woken, and
+//! without it when a worker starts or stops to search, and when a spare joins or leaves.
 //!
 //! # No work waits alone
 //!
@@ -33,14 +33,14 @@ use std::time::Duration;
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, Condvar, Mutex, Relaxed, SeqCst, fence};
 
 const SEARCHING: u64 = 1;
-const PARKED: u64 = 1 << 16;
+const WORKERS: u64 = 1 << 16;
+const PARKED: u64 = 1 << 32;
 const COUNT: u64 = 0xffff;
 
 /// One host's idle workers.
 pub(crate) struct Idle {
     counts: AtomicU64,
     sleepers: Mutex<Vec<u16>>,
-    workers: u64,
 }
 
 /// How a stay on the list of sleepers ended.
@@ -55,9 +55,8 @@ pub(crate) enum Left {
 impl Idle {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            counts: AtomicU64::new(0),
+            counts: AtomicU64::new(WORKERS * workers as u64),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
-            workers: workers as u64,
         }
     }
 
@@ -122,11 +121,22 @@ impl Idle {
         all
     }
 
+    /// A spare stands in from now on; it counts as searching.
+    pub(crate) fn join(&self) {
+        self.counts.fetch_add(WORKERS + SEARCHING, AcqRel);
+    }
+
+    /// A spare that is up, and does not search, stands in no more.
+    pub(crate) fn resign(&self) {
+        let before = self.counts.fetch_sub(WORKERS, AcqRel);
+        debug_assert!(before >> 16 & COUNT > before >> 32, "a spare left that was not up");
+    }
+
     /// May one more worker search? At most half of them do at a time, and always one.
     pub(crate) fn start_searching(&self) -> bool {
         let counts = self.counts.load(Relaxed);
         // A guess is enough for the bound on searchers: two who pass at once make one too many.
-        if 2 * (counts & COUNT) >= self.workers.max(2) {
+        if 2 * (counts & COUNT) >= (counts >> 16 & COUNT).max(2) {
             return false;
         }
         self.counts.fetch_add(SEARCHING, AcqRel);
@@ -194,20 +204,23 @@ impl Idle {
     /// Parked and searching workers now, for statistics; reads only.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let counts = self.counts.load(Relaxed);
-        ((counts >> 16 & COUNT) as usize, (counts & COUNT) as usize)
+        ((counts >> 32) as usize, (counts & COUNT) as usize)
     }
 
-    /// Which workers are parked now, for the monitor. The list may have a place for each worker.
+    /// Which workers are parked now, for the monitor, as far as it has a place for them.
     pub(crate) fn note_parked(&self, parked: &mut [bool]) {
         parked.fill(false);
         for &sleeper in self.sleepers.lock().iter() {
-            parked[sleeper as usize] = true;
+            if let Some(parked) = parked.get_mut(sleeper as usize) {
+                *parked = true;
+            }
         }
     }
 
     /// Is every worker parked? Reads only.
     pub(crate) fn all_parked(&self) -> bool {
-        self.counts.load(Acquire) >> 16 == self.workers
+        let counts = self.counts.load(Acquire);
+        counts >> 32 == counts >> 16 & COUNT
     }
 }
 

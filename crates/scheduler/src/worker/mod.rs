@@ -15,7 +15,7 @@
 //! 9. others, from a random one on: FIFO, deque, inject queue, due timers, and the run-next place of one
 //!    that the monitor found stuck;
 //! 10. a short spin over all this; then the run-next place of one whose turn is the same as before the spin;
-//!    then the park: in the poller, if descriptors are registered and nobody else is there.
+//!     then the park: in the poller, if descriptors are registered and nobody else is there.
 //!
 //! # How long a ready process waits
 //!
@@ -39,29 +39,35 @@
 //!
 //! Tests: `it::fairness`.
 
+mod ending;
 pub(crate) mod idle;
+pub(crate) mod long;
+pub(crate) mod spare;
 pub(crate) mod timers;
 pub(crate) mod watch;
 
+pub(crate) use ending::Leftover;
+
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::clock::ThreadTime;
 use crate::command::{CommandRequest, Completer, HandlerContext, Pending, YieldError};
 use crate::memory::{self, Class, InMemory, Magazines};
 use crate::poller::{self, Poller, Role};
-use crate::process::budget;
 use crate::process::event_queue::{Cells, TURN_ROUND_MAX, turn_round_part};
-use crate::process::message::{self, CHAIN_MAX, Extension, Message};
+use crate::process::message::{CHAIN_MAX, Extension, Message};
 use crate::process::slot::{After, Slot, Wait};
-use crate::process::table::{Cold, ProcessTable, ReplyTo};
+use crate::process::table::{ProcessTable, ReplyTo};
 use crate::process::{
-    Ending, Events, ExitReason, InitContext, ProcessError, ResetError, Status, StepOutput, TableFor, Turn,
-    Upgrade, body_of, cold_of, contain, contained, free_body, place_body,
+    Ending, Events, ExitReason, InitContext, Status, StepOutput, TableFor, Turn, Upgrade, body_of, cold_of,
+    contain, contained, free_body, place_body,
 };
 use crate::queues::deque::{self, Deque};
 use crate::queues::fifo::{self, Fifo};
@@ -71,9 +77,12 @@ use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
 use crate::stats::Counters;
-use crate::sync::{AtomicBool, AtomicU64, Relaxed, Release};
+use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
+use crate::trace::{Kind, Tracer};
 use crate::worker::idle::{Left, Parker};
+use crate::worker::long::LongSteps;
+use crate::worker::spare::{Absence, By};
 use crate::worker::timers::{NEVER, TimerAction, Timers};
 use crate::{LocalPid, Payload, Pid, clock};
 
@@ -90,6 +99,8 @@ const YIELDING_MAX: u64 = 100_000;
 const LONG_STEP: u64 = 10_000;
 /// Taken from the global queue at once.
 pub(crate) const GLOBAL_MAX: usize = 16;
+/// No host has this number.
+const NO_HOST: u16 = u16::MAX - 1;
 /// Places in a local queue.
 pub(crate) const LOCAL_MAX: usize = 256;
 
@@ -107,6 +118,14 @@ pub(crate) struct WorkerShared {
     pub(crate) timers: Timers,
     pub(crate) parker: Parker<&'static Poller>,
     pub(crate) counters: Counters,
+    pub(crate) absence: Absence,
+    /// Whose inject queue and timers it serves: its own, or those of the worker at the head of the line that
+    /// it stands in for.
+    home: AtomicU16,
+    /// The number of the worker that it stands in for, plus one.
+    stands_for: AtomicU32,
+    pub(crate) thread_time: ThreadTime,
+    pub(crate) long: LongSteps,
 }
 
 /// The process that runs next.
@@ -119,7 +138,7 @@ struct NextLine(
 );
 
 impl WorkerShared {
-    pub(crate) fn new(poller: &'static Poller) -> Self {
+    pub(crate) fn new(index: u16, poller: &'static Poller) -> Self {
         Self {
             inject: Inject::new(),
             next: NextLine(NextPlace::new(), AtomicBool::new(false)),
@@ -130,7 +149,42 @@ impl WorkerShared {
             timers: Timers::new(),
             parker: Parker::with_bell(poller),
             counters: Counters::new(),
+            absence: Absence::new(),
+            home: AtomicU16::new(index),
+            stands_for: AtomicU32::new(0),
+            thread_time: ThreadTime::new(),
+            long: LongSteps::new(),
         }
+    }
+
+    /// For the next host that uses the hub; nobody else has it.
+    pub(crate) fn reset(&self) {
+        self.counters.reset();
+        self.long.reset();
+        self.turn_seen_at.store(0, Relaxed);
+        self.stuck_at.store(0, Relaxed);
+        self.next.1.store(false, Relaxed);
+        self.absence.recall();
+        self.absence.come_back();
+    }
+
+    pub(crate) fn stand_in_for(&self, number: u16, absent: &Self) {
+        self.home.store(absent.home.load(Relaxed), Relaxed);
+        self.stands_for.store(u32::from(number) + 1, Relaxed);
+    }
+
+    pub(crate) fn stand_down(&self) {
+        self.stands_for.store(0, Relaxed);
+    }
+
+    /// A spare: does it stand in for anybody?
+    pub(crate) fn is_standing(&self) -> bool {
+        self.stands_for.load(Relaxed) != 0
+    }
+
+    fn stands_for<'a>(&self, hub: &'a Hub) -> Option<&'a Self> {
+        let number = self.stands_for.load(Relaxed).checked_sub(1)?;
+        Some(hub.entry(number as usize))
     }
 
     /// The number of its present turn.
@@ -158,12 +212,6 @@ impl WorkerShared {
         self.stuck_at.store(turn, Relaxed);
     }
 
-    /// For the hub's next host.
-    pub(crate) fn forget_host(&self) {
-        self.stuck_at.store(0, Relaxed);
-        self.next.1.store(false, Relaxed);
-    }
-
     fn is_stuck(&self) -> bool {
         let turn = self.turn();
         turn != 0 && self.stuck_at.load(Relaxed) == turn
@@ -185,6 +233,15 @@ pub(crate) struct Worker {
     hub: &'static Hub,
     me: u16,
     shared: &'static WorkerShared,
+    /// Whose inject queue and timers it serves; see [`spare`].
+    home: Cell<u16>,
+    at_home: Cell<&'static WorkerShared>,
+    /// A spare: for whom.
+    stands_for: Cell<Option<&'static WorkerShared>>,
+    /// A spare: it has handed in what it had.
+    is_recalled: Cell<bool>,
+    /// Whose ready processes it queues itself: its host's, or, within a closure that may block, nobody's.
+    queues_for: Cell<u16>,
     deque: deque::Owner<'static, LOCAL_MAX>,
     fifo: fifo::Owner<'static, LOCAL_MAX>,
     pub(crate) magazines: Magazines,
@@ -209,12 +266,29 @@ pub(crate) struct Worker {
     /// Who waits for the answer to the request that the step took last, first asker first.
     chain_len: Cell<usize>,
     chain: Cell<[Option<LocalPid>; CHAIN_MAX + 1]>,
+    /// Under which number the last of them waits.
+    chain_seq: Cell<u32>,
     /// Timers are being fired, or those woken whom a poll has found.
     is_between_steps: Cell<bool>,
     /// A buffer for steals.
     loot: UnsafeCell<[Item; STEAL_MAX]>,
     /// Whom the last poll wakes.
     polled: RefCell<Vec<Waker>>,
+    pub(crate) tracer: Tracer,
+}
+
+/// A worker in a closure that may block; its end, also by a panic, is the way back.
+pub(crate) struct Away<'a>(&'a Worker);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        let Self(worker) = self;
+        worker.queues_for.set(worker.hub.id);
+        worker.tracer.come_back(worker.hub.id);
+        worker.shared.absence.come_back();
+        // From here on the step may be long again.
+        worker.shared.turn_seen_at.store(clock::now_nanos(), Relaxed);
+    }
 }
 
 thread_local! {
@@ -240,15 +314,38 @@ pub(crate) fn with_magazines<R>(act: impl FnOnce(&Magazines) -> R) -> R {
 
 /// The life of a worker's thread.
 pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
+    with_worker(engine, me, Worker::run_until_gone);
+}
+
+/// The life of a spare's thread.
+pub(crate) fn run_spare(engine: &Arc<Engine>, me: u16) {
+    with_worker(engine, me, |worker| {
+        while engine.spares.wait(engine.hub, me) {
+            worker.stand_in();
+            if !engine.spares.give_back(engine.hub, me) {
+                break;
+            }
+        }
+    });
+    engine.spares.left(me);
+}
+
+/// Lets this thread be a worker for the time of `life`.
+fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
     let hub = engine.hub;
-    let shared = &hub.workers[me as usize];
+    let shared = hub.entry(me as usize);
     let worker = Worker {
         engine: Arc::clone(engine),
         hub,
         me,
         shared,
-        // SAFETY: a hub is driven by one engine at a time, which starts one thread for each worker; the
-        // handles end with it.
+        home: Cell::new(me),
+        at_home: Cell::new(shared),
+        stands_for: Cell::new(None),
+        is_recalled: Cell::new(false),
+        queues_for: Cell::new(hub.id),
+        // SAFETY: a hub is driven by one engine at a time, which starts one thread for each worker, and for
+        // each spare one after the other (see the words on memory in `spare`); the handles end with it.
         deque: unsafe { shared.deque.owner() },
         // SAFETY: as above.
         fifo: unsafe { shared.fifo.owner() },
@@ -267,20 +364,24 @@ pub(crate) fn run_thread(engine: &Arc<Engine>, me: u16) {
         has_yields: Cell::new(false),
         chain_len: Cell::new(0),
         chain: Cell::new([None; CHAIN_MAX + 1]),
+        chain_seq: Cell::new(0),
         is_between_steps: Cell::new(false),
         loot: UnsafeCell::new([0; STEAL_MAX]),
         polled: RefCell::new(Vec::new()),
+        tracer: Tracer::new(hub.id),
     };
     /// Also if a fault of ours unwinds: what runs at the end of the thread must not find a worker.
-    struct Gone;
+    struct Gone(&'static WorkerShared);
     impl Drop for Gone {
         fn drop(&mut self) {
             CURRENT.set(ptr::null());
+            self.0.thread_time.end();
         }
     }
-    let _gone = Gone;
+    let _gone = Gone(shared);
     CURRENT.set(&raw const worker);
-    worker.run_until_gone();
+    shared.thread_time.begin();
+    life(&worker);
 }
 
 impl Worker {
@@ -292,6 +393,16 @@ impl Worker {
     pub(crate) fn host(&self) -> u16 {
         self.hub.id
     }
+    /// Whose ready processes it queues itself.
+    #[inline(always)]
+    pub(crate) fn queues_for(&self) -> u16 {
+        self.queues_for.get()
+    }
+    #[inline(always)]
+    fn at_home(&self) -> &'static WorkerShared {
+        self.at_home.get()
+    }
+    #[inline(always)]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -322,42 +433,76 @@ impl Worker {
 
     // ---------------------------------------------------------------- the loop
 
+    /// Inlined, so that what a worker's own thread has stays in its frame; a spare's thread has a copy.
+    #[inline(always)]
     fn run_until_gone(&self) {
         loop {
-            let found = self.pick().or_else(|| self.take_shared());
+            self.tracer.switch(&self.hub.trace, self.hub.id, self.me);
+            let is_gone = if self.tracer.is_on() { self.drive::<true>() } else { self.drive::<false>() };
+            if is_gone {
+                return;
+            }
+        }
+    }
+
+    /// The loop; one with recording and one without, so that the trace costs a turn nothing while it is
+    /// off. `true`: the end has come; `false`: the trace goes on or off.
+    fn drive<const TRACED: bool>(&self) -> bool {
+        loop {
+            let found = self.pick().or_else(|| if self.tracer.leaves() { None } else { self.take_shared() });
             if let Some(item) = found {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
             }
-            if self.hub.phase() == Phase::Gone {
+            if self.tracer.leaves() {
+                return false;
+            }
+            if self.hub.phase() == Phase::Gone || self.is_recalled.get() {
                 // The hub's next host counts its own searchers.
                 self.found_work();
-                return;
+                return true;
             }
             if self.hub.poller.is_used() && self.poll_now() {
                 continue;
             }
             if let Some(item) = self.search() {
                 self.found_work();
-                self.run(item);
+                self.turn::<TRACED>(item);
                 continue;
             }
             self.park();
         }
     }
 
-    /// The next process of the local queues; see the module's table.
+    #[inline(always)]
+    fn turn<const TRACED: bool>(&self, item: Item) {
+        if TRACED {
+            let turn = self.trace_turn(item, self.shared);
+            self.run::<true>(item);
+            self.trace_turn_end(&turn, self.shared);
+        } else {
+            self.run::<false>(item);
+        }
+    }
+
+    /// The next process; see the module's table. `None`: the local queues are empty, or the worker is to
+    /// leave its loop for a while.
     #[inline(always)]
     fn pick(&self) -> Option<Item> {
         Counters::bump(&self.shared.counters.turns);
         let until_look = self.until_look.get();
         self.until_look.set(until_look.wrapping_sub(1));
         if (until_look == 0 || self.shared.next.1.load(Relaxed))
-            && let Some(item) = self.look_around()
+            && let ControlFlow::Break(answer) = self.look_around()
         {
-            return Some(item);
+            return answer;
         }
+        self.pick_local()
+    }
+
+    #[inline(always)]
+    fn pick_local(&self) -> Option<Item> {
         let next_streak = self.next_streak.get();
         if next_streak < NEXT_MAX
             && let Some(item) = self.shared.next.0.take()
@@ -394,10 +539,11 @@ impl Worker {
         self.shared.deque.take_oldest().or_else(|| self.shared.next.0.take())
     }
 
-    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty.
+    /// Every so many turns: what lies beyond the local queues must not wait for them to be empty. The
+    /// answer, if any, is that of the pick.
     #[cold]
     #[inline(never)]
-    fn look_around(&self) -> Option<Item> {
+    fn look_around(&self) -> ControlFlow<Option<Item>> {
         self.until_look.set(LOOK_AROUND - 1);
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
@@ -405,38 +551,57 @@ impl Worker {
         let is_called = self.is_called();
         if is_called {
             self.shared.next.1.store(false, Relaxed);
+            // The turn before may have been a long step.
+            self.shared.long.note_end(self.shared.turn() - 1, clock::now_nanos());
         }
-        if looks.is_multiple_of(4) || self.shared.timers.next_due() != NEVER {
+        if self.note_recall() {
+            return ControlFlow::Break(None);
+        }
+        self.recall();
+        let home = self.at_home();
+        if looks.is_multiple_of(4) || home.timers.next_due() != NEVER {
             let now = clock::refresh();
-            self.fire(self.shared, now);
+            self.fire(home, now);
         }
         if self.hub.poller.is_used() && self.hub.poller.is_overdue(clock::refresh(), poller::FRESH) {
             self.poll_now();
         }
-        if !self.shared.inject.is_empty() {
-            self.shared.inject.take_all(&InMemory, |item| self.push_old(item));
+        if !home.inject.is_empty() {
+            home.inject.take_all(&InMemory, |item| self.push_old(item));
         }
+        self.relieve();
         if self.hub.idle.hint() && (self.shared.has_stealable()) {
             self.hub.wake_one(None);
         }
-        if self.hub.global.is_empty() {
+        if self.tracer.look(&self.hub.trace) {
+            return ControlFlow::Break(None);
+        }
+        let found = if self.hub.global.is_empty() {
             None
         } else if is_called {
             // The turns here are long: one of them for each that waits would be too many.
             self.take_global()
         } else {
             self.hub.global.try_pop(&InMemory)
+        };
+        match found {
+            None => ControlFlow::Continue(()),
+            found => ControlFlow::Break(found),
         }
     }
 
-    /// The own inject queue, the global queue, own timers.
+    /// The home's inject queue, the global queue, the home's timers.
     fn take_shared(&self) -> Option<Item> {
-        self.take_inject(self.shared).or_else(|| self.take_global()).or_else(|| {
-            let due = self.shared.timers.next_due();
-            if due == NEVER || self.fire(self.shared, clock::refresh()) == 0 {
+        if self.is_recalled.get() {
+            return None;
+        }
+        let home = self.at_home();
+        self.take_inject(home).or_else(|| self.take_global()).or_else(|| {
+            let due = home.timers.next_due();
+            if due == NEVER || self.fire(home, clock::refresh()) == 0 {
                 return None;
             }
-            self.pick()
+            self.pick_local()
         })
     }
 
@@ -557,7 +722,7 @@ impl Worker {
                 // searching, keeps the pushers from waking anybody: then it is better to park. Nor may its
                 // own timers wait.
                 let now = clock::now_nanos();
-                if now.saturating_sub(began) > YIELDING_MAX || self.shared.timers.next_due() <= now {
+                if now.saturating_sub(began) > YIELDING_MAX || self.at_home().timers.next_due() <= now {
                     return self.steal_held_back(held_back, now - began);
                 }
             }
@@ -571,7 +736,7 @@ impl Worker {
             return None;
         }
         self.count(|counters| &counters.long_spins);
-        let end = (began + limit).min(self.shared.timers.next_due());
+        let end = (began + limit).min(self.at_home().timers.next_due());
         loop {
             for _ in 0..16 {
                 if self.hub.any_work()
@@ -595,12 +760,14 @@ impl Worker {
 
     /// A worker with something in its run-next place, and the turn it is in.
     fn held_back(&self) -> Option<(&'static WorkerShared, u64)> {
-        let workers = &self.hub.workers;
+        let count = self.hub.in_use();
         let start = self.random() as usize;
-        (0..workers.len())
-            .map(|offset| (start.wrapping_add(offset)) % workers.len())
-            .find(|&at| at != self.me as usize && !workers[at].next.0.is_empty())
-            .map(|at| (&workers[at], workers[at].turn()))
+        (0..count)
+            .map(|offset| (start.wrapping_add(offset)) % count)
+            .filter(|&at| at != self.me as usize)
+            .map(|at| self.hub.entry(at))
+            .find(|worker| !worker.next.0.is_empty())
+            .map(|worker| (worker, worker.turn()))
     }
 
     /// What [`Self::held_back`] found, if that worker's step has lasted for all of a search.
@@ -611,6 +778,7 @@ impl Worker {
         }
         let item = victim.next.0.steal(|| victim.turn() == turn)?;
         self.count(|counters| &counters.steals);
+        self.trace_steal(victim, item);
         Some(item)
     }
 
@@ -625,8 +793,7 @@ impl Worker {
 
     /// One round over the others, from a random one on.
     fn steal(&self) -> Option<Item> {
-        let workers = &self.hub.workers;
-        let count = workers.len();
+        let count = self.hub.in_use();
         if count == 1 {
             return None;
         }
@@ -637,9 +804,10 @@ impl Worker {
             if index == self.me as usize {
                 continue;
             }
-            let victim = &workers[index];
+            let victim = self.hub.entry(index);
             if let Some(item) = self.steal_from(victim) {
                 self.count(|counters| &counters.steals);
+                self.trace_steal(victim, item);
                 return Some(item);
             }
             let due = victim.timers.next_due();
@@ -685,14 +853,18 @@ impl Worker {
         self.hub.idle.enter_at(self.me, searching, role.is_some());
         // The second look, after the fence in `enter`. While somebody searches, what is there is theirs.
         let others_search = self.hub.idle.counts().1 > 0;
-        let due = self.shared.timers.next_due();
+        let home = self.at_home();
+        let due = home.timers.next_due();
         let now = clock::refresh();
-        let stay = self.hub.phase() != Phase::Gone
+        self.recall();
+        let stay = !self.note_recall()
+            && self.hub.phase() != Phase::Gone
             && due > now
-            && (others_search && self.shared.inject.is_empty() || !self.hub.any_work());
+            && (others_search && home.inject.is_empty() || !self.hub.any_work());
         if stay {
             self.count(|counters| &counters.parks);
             let limit = (due != NEVER).then(|| Duration::from_nanos(due - now));
+            self.trace(Kind::Park, limit.map_or(u64::MAX, |_| due - now));
             // Once more, after the fence in `enter`; see the words of `crate::poller`.
             let woken = match role.take().or_else(|| self.hub.poller.take_role()) {
                 Some(role) => self.sleep_in_poller(role, limit),
@@ -743,6 +915,7 @@ impl Worker {
     }
 
     fn note_poll(&self, events: u64) {
+        self.trace(Kind::Poll, events);
         self.count(|counters| &counters.polls);
         if cfg!(feature = "stats") && events > 0 {
             Counters::add(&self.shared.counters.poll_events, events);
@@ -755,7 +928,7 @@ impl Worker {
         let found = !wakers.is_empty();
         // What is woken here may spawn, though no step runs.
         self.is_between_steps.set(true);
-        poller::wake_all(&mut wakers, || self.count(|counters| &counters.panics));
+        poller::wake_all(&mut wakers);
         self.is_between_steps.set(false);
         // Keeps the buffer.
         *self.polled.borrow_mut() = wakers;
@@ -764,6 +937,7 @@ impl Worker {
 
     /// Back from a park that began at `since`.
     fn back(&self, since: u64) {
+        self.trace(Kind::ParkEnd, 0);
         let now = clock::refresh();
         self.note_gap(now.saturating_sub(since));
         self.hub.idle.is_up();
@@ -774,7 +948,130 @@ impl Worker {
     /// and perhaps nobody sleeps in the poller any more.
     /// Model: `model::watch::a_worker_that_is_back_has_its_timers_watched`.
     fn watch_timers(&self) {
-        if self.shared.timers.next_due() != NEVER || self.hub.poller.is_used() {
+        if self.at_home().timers.next_due() != NEVER || self.hub.poller.is_used() {
+            self.hub.watch.ensure_awake();
+        }
+    }
+
+    // ---------------------------------------------------------------- absence: see `spare`
+
+    /// A spare's life from a call to a recall.
+    fn stand_in(&self) {
+        let hub = self.hub;
+        let home = self.shared.home.load(Relaxed);
+        self.home.set(home);
+        self.at_home.set(hub.entry(home as usize));
+        self.stands_for.set(self.shared.stands_for(hub));
+        self.is_recalled.set(false);
+        // By who called it.
+        self.searching.set(true);
+        hub.idle.is_up();
+        if !self.note_recall() {
+            self.run_until_gone();
+        }
+        self.found_work();
+        self.recall();
+        // It may linger for long: others use its cells.
+        self.magazines.flush();
+        hub.idle.resign();
+        if hub.any_work() && !hub.wake_one(None) {
+            hub.watch.ensure_awake();
+        }
+    }
+
+    /// Has this spare been recalled? Then it hands in what it has, and finds nothing any more.
+    fn note_recall(&self) -> bool {
+        let Some(absent) = self.stands_for.get() else {
+            return false;
+        };
+        if absent.absence.is_stood_in_by(self.me) {
+            return false;
+        }
+        self.is_recalled.set(true);
+        let oldest = || self.fifo.pop().or_else(|| self.shared.deque.take_oldest());
+        let mut items = std::iter::from_fn(|| oldest().or_else(|| self.shared.next.0.take()));
+        // In pieces: what is between two queues nobody else reaches.
+        while self.hub.global.push_chain(items.by_ref().take(STEAL_MAX), &InMemory) > 0 {}
+        true
+    }
+
+    /// Recalls who stands in for this worker, and who stands in for that one.
+    #[inline]
+    fn recall(&self) {
+        if self.shared.absence.stand_in().is_some() {
+            self.recall_line();
+        }
+    }
+
+    #[cold]
+    fn recall_line(&self) {
+        let mut absent = self.shared;
+        while let Some(spare) = absent.absence.recall() {
+            self.engine.spares.note_recall();
+            self.trace(Kind::Recall, spare.into());
+            absent = self.hub.entry(spare as usize);
+            absent.ask_attention();
+            if self.hub.idle.choose_exactly(spare) {
+                absent.parker.unpark();
+            }
+        }
+    }
+
+    /// A spare with work of its own takes some of what waits with those it stands in for, too.
+    fn relieve(&self) {
+        let mut absent = self.stands_for.get();
+        while let Some(worker) = absent {
+            if let Some(item) = self.steal_from(worker) {
+                self.push_old(item);
+            }
+            absent = worker.stands_for(self.hub);
+        }
+    }
+
+    /// The closure that this worker runs may block: it hands over. `None`: it has done so already.
+    #[cold]
+    pub(crate) fn go_away(&self) -> Option<Away<'_>> {
+        if self.queues_for.get() != self.hub.id {
+            return None;
+        }
+        // User code may run in a search, too: when a timer is fired for a process that has ended.
+        self.found_work();
+        self.queues_for.set(NO_HOST);
+        self.tracer.go_away();
+        self.trace(Kind::HandOff, 0);
+        let turn = self.shared.turn();
+        // The run-next place becomes everybody's.
+        self.shared.judge_stuck(turn);
+        if let Some(item) = self.shared.next.0.take()
+            && let Err(item) = self.deque.push(item)
+        {
+            self.spill_deque(item);
+        }
+        self.shared.absence.go_away(turn);
+        if self.hub.idle.counts() == (0, 0) {
+            // Who comes after the look below calls the monitor.
+            self.hub.watch.announce();
+        }
+        let home = self.at_home();
+        let waits = self.shared.has_waiting()
+            || home.has_waiting()
+            || !self.hub.global.is_empty()
+            || home.timers.next_due() <= clock::coarse_nanos();
+        let is_seen = waits && (self.hub.wake_one(None) || self.hub.idle.counts().1 > 0);
+        if waits && !is_seen {
+            let has_stand_in = self.shared.absence.stand_in().is_some();
+            if has_stand_in || !self.engine.spares.lend(&self.engine, self.me, turn, By::Owner) {
+                self.hub.watch.ensure_awake();
+            }
+        }
+        Some(Away(self))
+    }
+
+    /// To where everybody takes it.
+    #[cold]
+    fn queue_globally(&self, item: Item) {
+        self.hub.global.push(item, &InMemory);
+        if !self.hub.wake_one(None) {
             self.hub.watch.ensure_awake();
         }
     }
@@ -793,6 +1090,10 @@ impl Worker {
     /// Queues a process that a step of this worker spawned.
     #[inline(always)]
     pub(crate) fn queue_spawned(&self, item: Item) {
+        self.trace_process(Kind::Spawn, item);
+        if self.queues_for.get() != self.hub.id {
+            return self.queue_globally(item);
+        }
         self.push_young(item);
     }
 
@@ -846,16 +1147,19 @@ impl Worker {
 
     #[inline(always)]
     pub(crate) fn slot_worker(&self, slot: &Slot) {
-        if slot.worker.load(Relaxed) != self.me {
-            slot.worker.store(self.me, Relaxed);
+        let home = self.home.get();
+        if slot.worker.load(Relaxed) != home {
+            slot.worker.store(home, Relaxed);
         }
     }
 
     // ---------------------------------------------------------------- one turn
 
     #[inline(always)]
-    fn run(&self, number: Item) {
+    fn run<const TRACED: bool>(&self, number: Item) {
         let slot = memory::slot(number);
+        // Relaxed: for the monitor, which looks at the turn before and after.
+        self.shared.counters.running.store(number, Relaxed);
         let inbox = slot.inbox.load(Relaxed);
         // This worker took the process out of a run queue: it is the runner from here on. What the last
         // runner and the waker wrote came along with the queue.
@@ -917,6 +1221,8 @@ impl Worker {
                     let wait = if status == Status::Idle { Wait::Idle } else { Wait::Blocked };
                     if slot.release(wait) == After::Queue {
                         self.push_old(number);
+                    } else if TRACED {
+                        self.tracer.note_wait(wait);
                     }
                 } else if status as u8 <= Status::Continue as u8 && turn.out.ending.is_none() {
                     slot.requeue();
@@ -935,7 +1241,6 @@ impl Worker {
                 self.fail(number, slot, status, turn.out.ending.take(), ExitReason::Failed(error));
             }
             Err(payload) => {
-                self.count(|counters| &counters.panics);
                 let error = contained(payload);
                 let ending = turn.out.ending.take();
                 if table.survives_panics && status as u8 <= Status::Continue as u8 {
@@ -983,12 +1288,17 @@ impl Worker {
         }
     }
 
-    /// The claim of a process with a cold part or with messages taken before. `false`: this turn is over.
+    /// The claim of a process with a cold part or with messages taken before; or what somebody left to be taken
+    /// apart. `false`: this turn is over.
     #[cold]
     #[inline(never)]
     fn claim_slowly(&self, number: Item, pid: LocalPid, slot: &'static Slot, inbox: u32) -> bool {
         // SAFETY: the runner alone touches the cold part.
-        let cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        let mut cold = slot.cold.with(|cold| unsafe { (*cold).as_mut() });
+        if let Some(leftover) = cold.as_mut().and_then(|cold| cold.leftover.take()) {
+            self.take_apart(number, slot, *leftover);
+            return false;
+        }
         let rest = cold.as_ref().map_or(0, |cold| cold.rest);
         let keep = inbox != 0 || rest != 0;
         let word = slot.claim(keep);
@@ -1117,7 +1427,11 @@ impl Worker {
         let cx = InitContext { pid: Pid::new(0, self.hub.id, pid), parent: None };
         let body = body_of(slot, table);
         let input = upgrade.input;
-        let begun = match closed {
+        let may_begin = closed.and(match upgrade.refused {
+            None => Ok(()),
+            Some(refused) => Err(ExitReason::InitFailed(refused.into())),
+        });
+        let begun = match may_begin {
             // SAFETY: the body was just written; this worker is the runner.
             Ok(()) => contain(|| unsafe { (*body.cast::<New>()).init(&cx, &upgrade.method, input) })
                 .and_then(|answer| answer)
@@ -1142,19 +1456,14 @@ impl Worker {
         };
         let body = body_of(slot, table);
         // SAFETY: the body is of the table's type, and this worker is the runner.
-        contain(|| unsafe { close(body) }).map_err(|error| {
-            self.count(|counters| &counters.panics);
-            ExitReason::Panicked(error.text().into())
-        })
+        contain(|| unsafe { close(body) }).map_err(|error| ExitReason::Panicked(error.text().into()))
     }
 
     fn drop_body(&self, slot: &Slot, table: &ProcessTable) {
         if let Some(drop) = table.drop {
             let body = body_of(slot, table);
             // SAFETY: the runner drops the body once, and does not use it again.
-            if contain(|| unsafe { drop(body) }).is_err() {
-                self.count(|counters| &counters.panics);
-            }
+            let _ = contain(|| unsafe { drop(body) });
         }
     }
 
@@ -1195,6 +1504,11 @@ impl Worker {
             reason = panicked;
         }
         let first = slot.first();
+        if self.engine.checks_births {
+            // Before anybody can find it ended, so that who does finds room for another.
+            self.engine.unadmit_birth();
+        }
+        Counters::bump(&self.shared.counters.ending);
         let word = slot.close();
         if has_body {
             self.drop_body(slot, table);
@@ -1212,103 +1526,25 @@ impl Worker {
             || result.is_some()
             || self.engine.hooks.is_some();
         if known {
-            self.end_known(number, first, word, inbox, cold, reason, result);
+            if !self.end_known(number, slot, first, word, inbox, cold, reason, result) {
+                return;
+            }
         } else if !matches!(reason, ExitReason::Normal) {
             // An error may come from a type of the user's.
             let _ = contain(|| drop(reason));
         }
-        if self.engine.checks_births {
-            self.engine.unadmit_birth();
-        }
-        if word.generation() < self.engine.config.generation_max {
+        self.finish_end(number, word.generation());
+    }
+
+    /// The slot of a process that has ended is free for another.
+    #[inline]
+    fn finish_end(&self, number: Item, generation: u32) {
+        if generation < self.engine.config.generation_max {
             self.magazines.free(Class::Slot, number);
         } else {
             self.count(|counters| &counters.retired);
         }
         Counters::bump(&self.shared.counters.ended);
-    }
-
-    #[cold]
-    #[allow(clippy::too_many_arguments, reason = "the parts of one end")]
-    fn end_known(
-        &self,
-        number: Item,
-        first: u32,
-        word: crate::process::slot::Word,
-        inbox: u32,
-        cold: *mut Cold,
-        reason: ExitReason,
-        result: Option<Payload>,
-    ) {
-        let pid = Pid::new(0, self.hub.id, LocalPid::new(number, first).expect("slot numbers begin at 1"));
-        let mut rest = 0;
-        let mut waiters = Vec::new();
-        let mut spawner = None;
-        if !cold.is_null() {
-            // SAFETY: made by `Box::into_raw`, taken from the slot by the caller.
-            let mut cold = unsafe { Box::from_raw(cold) };
-            rest = cold.rest;
-            for pending in cold.pending.drain(..) {
-                self.forget_timer(&pending);
-            }
-            waiters = std::mem::take(&mut cold.waiters);
-            spawner = cold.spawner;
-            let _ = contain(|| drop(cold));
-        }
-        let lists = [inbox, rest, word.head()];
-        let drop_list = |list| {
-            self.drop_list(list);
-        };
-        if word.is_watched() {
-            self.engine.names.release(pid, lists, &reason, drop_list);
-        } else {
-            lists.into_iter().for_each(drop_list);
-        }
-        budget::forget(pid.local(), word);
-        for waiter in waiters {
-            let failed = match &reason {
-                ExitReason::InitFailed(error) => YieldError::Spawn(crate::SpawnError::Init(error.clone())),
-                _ => YieldError::Failed(ProcessError::new(&reason)),
-            };
-            route::complete(waiter, Err(failed));
-        }
-        if let Some(hooks) = &self.engine.hooks {
-            let result = result.as_ref();
-            let _ = contain(|| hooks.on_complete(pid, &reason, result));
-        }
-        if let Some(result) = result {
-            links::deliver_result(pid, result, word);
-        }
-        if let (Some(spawner), ExitReason::InitFailed(_)) = (spawner, &reason) {
-            links::tell(spawner.local(), pid, Arc::new(reason.clone()), crate::ExitBy::Spawn);
-        }
-        if word.is_watched() {
-            links::ended(pid, reason);
-        } else {
-            let _ = contain(|| drop(reason));
-        }
-    }
-
-    /// Drops the messages of a list, each contained.
-    pub(crate) fn drop_list(&self, mut list: u32) -> usize {
-        let mut count = 0;
-        while list != 0 {
-            let next = InMemory.next(list).load(Relaxed);
-            // SAFETY: the list was taken out of a mailbox by its runner.
-            let message = unsafe { message::take(&self.magazines, list) };
-            let _ = contain(|| drop(message));
-            list = next;
-            count += 1;
-            self.count(|counters| &counters.dropped_messages);
-        }
-        count
-    }
-
-    pub(crate) fn reset_queue(&self, slot: &'static Slot, pid: LocalPid) -> Result<usize, ResetError> {
-        let word = budget::reset(pid, slot, self.engine.config.generation_max).ok_or(ResetError)?;
-        let inbox = slot.inbox.load(Relaxed);
-        slot.inbox.store(0, Relaxed);
-        Ok(self.drop_list(inbox) + self.drop_list(word.head()))
     }
 
     // ---------------------------------------------------------------- yields, timers, chains
@@ -1337,7 +1573,6 @@ impl Worker {
             let handled = entry.handle(&cx, input, completer);
             if let Err(error) = handled {
                 // Late, and so without effect, if the handler had completed before it panicked.
-                self.count(|counters| &counters.panics);
                 let text = error.text().into();
                 route::complete(ReplyTo { pid, seq }, Err(YieldError::HandlerPanicked { id, text }));
             }
@@ -1351,7 +1586,7 @@ impl Worker {
 
     /// Arms a timer of this worker.
     pub(crate) fn arm(&self, due: u64, action: TimerAction) -> crate::command::TimerKey {
-        let key = self.shared.timers.arm(self.me, due, action);
+        let key = self.at_home().timers.arm(self.home.get(), due, action);
         // After the arming, as after a push: the monitor sees the timer, or is called.
         self.hub.watch.ensure_awake();
         key
@@ -1367,7 +1602,7 @@ impl Worker {
     pub(crate) fn attach(&self, slot: &Slot, seq: u32, key: crate::command::TimerKey) {
         // SAFETY: the runner's worker; no other reference into the cold part is alive here.
         let cold = unsafe { cold_of(slot) };
-        match cold.pending.iter_mut().find(|pending| pending.seq == seq) {
+        match cold.pending.get_mut(seq) {
             Some(pending) => pending.timer = Some(key),
             None => {
                 self.hub.workers[key.worker as usize].timers.cancel(key);
@@ -1376,12 +1611,31 @@ impl Worker {
     }
 
     /// The yield of a ticker: an answer does not end it.
-    pub(crate) fn make_repeating(&self, slot: &Slot, seq: u32) {
+    pub(crate) fn make_repeating(&self, slot: &Slot, to: ReplyTo, period: u64) {
         // SAFETY: as in `attach`.
         let cold = unsafe { cold_of(slot) };
-        if let Some(pending) = cold.pending.iter_mut().find(|pending| pending.seq == seq) {
-            pending.repeats = true;
+        cold.ticking = Some(to.pid);
+        if let Some(pending) = cold.pending.get_mut(to.seq) {
+            pending.period = period;
         }
+    }
+
+    /// A tick was delivered to the process that this worker runs, or dropped by it: the next one is due at
+    /// the next whole period. So at most one is on its way, however long the process takes.
+    pub(crate) fn arm_next_tick(&self, pid: LocalPid, pending: &mut Pending) {
+        let Some(last) = pending.timer else {
+            return;
+        };
+        // It has fired, but for a tick that a reset of the queue missed: never two at a time.
+        self.forget_timer(pending);
+        let now = clock::now_nanos();
+        let due = if now < last.due {
+            last.due
+        } else {
+            let periods = (now - last.due) / pending.period + 1;
+            last.due.saturating_add(pending.period.saturating_mul(periods))
+        };
+        pending.timer = Some(self.arm(due, TimerAction::Complete(ReplyTo { pid, seq: pending.seq })));
     }
 
     pub(crate) fn forget_timer(&self, pending: &Pending) {
@@ -1404,7 +1658,6 @@ impl Worker {
                 TimerAction::TimeOut(to) => {
                     route::complete(to, Err(YieldError::TimedOut));
                 }
-                TimerAction::Tick(to, period) => crate::command::clock::tick(self.hub, key, to, period, now),
                 TimerAction::Wake(waker) => {
                     // Another runtime's waker may panic.
                     let _ = contain(|| waker.wake());
@@ -1435,7 +1688,18 @@ impl Worker {
             chain[len] = message.sender();
             self.chain.set(chain);
             self.chain_len.set(len + 1);
+            self.chain_seq.set(message.seq());
         } else {
+            self.chain_len.set(0);
+        }
+    }
+
+    /// An answer goes out. If it is to the request that the step took last, nobody waits for this process any
+    /// more on that request's behalf: neither its asker nor, through that one, the askers before.
+    #[inline]
+    pub(crate) fn note_answer(&self, to: ReplyTo) {
+        let len = self.chain_len.get();
+        if len != 0 && self.chain_seq.get() == to.seq && self.chain.get()[len - 1] == Some(to.pid) {
             self.chain_len.set(0);
         }
     }

@@ -4,7 +4,7 @@
 //! What fires is taken out under the lock and acted upon outside of it. Arming and cancelling cost
 //! O(log n); whether anything is due is one load of `next_due`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::LocalPid;
 use crate::command::TimerKey;
@@ -24,8 +24,6 @@ pub(crate) enum TimerAction {
     Complete(ReplyTo),
     /// Completes a yield with "timed out".
     TimeOut(ReplyTo),
-    /// Completes a yield, and is armed again this many nanoseconds after it was due.
-    Tick(ReplyTo, u64),
     /// Wakes a future.
     Wake(std::task::Waker),
     /// Ends a process whose cancellation ran out of time.
@@ -39,8 +37,6 @@ pub(crate) struct Timers {
 
 struct Armed {
     tree: BTreeMap<TimerKey, TimerAction>,
-    /// Repeating timers by number, also while one is out firing: when each is due next.
-    repeating: HashMap<u64, u64>,
     last_number: u64,
 }
 
@@ -48,7 +44,7 @@ impl Timers {
     pub(crate) fn new() -> Self {
         Self {
             next_due: AtomicU64::new(NEVER),
-            armed: Mutex::new(Armed { tree: BTreeMap::new(), repeating: HashMap::new(), last_number: 0 }),
+            armed: Mutex::new(Armed { tree: BTreeMap::new(), last_number: 0 }),
         }
     }
 
@@ -63,30 +59,15 @@ impl Timers {
         let mut armed = self.armed.lock();
         armed.last_number += 1;
         let key = TimerKey { due, number: armed.last_number, worker };
-        if matches!(action, TimerAction::Tick(..)) {
-            armed.repeating.insert(key.number, due);
-        }
         armed.tree.insert(key, action);
         self.note(&armed);
         key
     }
 
-    /// Arms a repeating timer again, unless it was cancelled while it fired.
-    pub(crate) fn arm_again(&self, old: TimerKey, due: u64, action: TimerAction) {
-        let mut armed = self.armed.lock();
-        let Some(next) = armed.repeating.get_mut(&old.number) else {
-            return;
-        };
-        *next = due;
-        armed.tree.insert(TimerKey { due, ..old }, action);
-        self.note(&armed);
-    }
-
     /// Takes a timer away; `false`: it has fired or is gone.
     pub(crate) fn cancel(&self, key: TimerKey) -> bool {
         let mut armed = self.armed.lock();
-        let due = armed.repeating.remove(&key.number).unwrap_or(key.due);
-        let action = armed.tree.remove(&TimerKey { due, ..key });
+        let action = armed.tree.remove(&key);
         self.note(&armed);
         drop(armed);
         // Outside of the lock: it may be another runtime's waker.
@@ -121,9 +102,9 @@ impl Timers {
 
     /// Takes every timer away, when nobody needs them any more.
     pub(crate) fn clear(&self) {
-        let (tree, repeating) = {
+        let tree = {
             let mut armed = self.armed.lock();
-            let all = (std::mem::take(&mut armed.tree), std::mem::take(&mut armed.repeating));
+            let all = std::mem::take(&mut armed.tree);
             self.note(&armed);
             all
         };
@@ -131,7 +112,6 @@ impl Timers {
         for (_, action) in tree {
             let _ = crate::process::contain(|| drop(action));
         }
-        drop(repeating);
     }
 
     /// How many are armed.

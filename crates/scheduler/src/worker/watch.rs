@@ -2,8 +2,11 @@
 //!
 //! While any worker is up it looks, soon after it got up and then every [`PERIOD`]: a worker whose turn
 //! count has not moved while work waits with it gets a thief woken, who may then take the run-next place
-//! too. It moves the coarse clock, and points busy workers to due timers and to what waits in inject and
-//! global queues. When all workers are parked it
+//! too. If nobody sleeps who could be woken, a spare worker stands in for it ([`crate::worker::spare`]): at
+//! once if its step blocks by its own word; at the first look that finds its thread off the processor, some
+//! 100 us after it was called; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
+//! and points busy workers to due timers and to what waits in inject and global queues. When all workers are
+//! parked it
 //! sleeps without a limit; the first push after that which wakes nobody wakes it, once for each idle
 //! period, after the push.
 //!
@@ -127,65 +130,140 @@ mod program {
     use super::{CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX};
     use crate::poller::{self, Watchdog};
     use crate::route::host::{Engine, Hub, Phase};
-    use crate::sync::Relaxed;
-    use crate::worker::WorkerShared;
+    use crate::trace::Kind;
+    use crate::worker::long::{Judge, LONG, Verdict};
+    use crate::worker::spare::By;
     use crate::worker::timers::NEVER;
     use crate::{clock, shutdown};
 
-    /// Notes the worker's turn, and since when it is the same. `true`: it has moved.
-    fn note_turn(worker: &WorkerShared, last: &mut u64, now: u64) -> bool {
-        let turn = worker.turn();
-        if turn == *last {
-            return false;
-        }
-        *last = turn;
-        worker.turn_seen_at.store(now, Relaxed);
-        true
-    }
-
-    /// What the monitor knows of a host's workers.
-    struct Looks {
+    /// What the monitor knows of a host's workers and spares.
+    struct Looks<'a> {
+        engine: &'a Arc<Engine>,
         hub: &'static Hub,
-        seen: Vec<u64>,
+        /// One for each worker and for each spare that may have work.
+        judges: Vec<Judge>,
         parked: Vec<bool>,
+        /// Something may have to be done before the next look is due.
+        is_urgent: bool,
+        /// Somebody blocks by its own word, and nobody stands in: who comes is to call.
+        expects: bool,
     }
 
-    impl Looks {
+    impl Looks<'_> {
+        /// Notes every turn, and since when it is the same.
         fn note_turns(&mut self, now: u64) {
-            for (worker, last) in self.hub.workers.iter().zip(&mut self.seen) {
-                note_turn(worker, last, now);
+            let count = self.hub.in_use();
+            self.judges.resize_with(count, Judge::new);
+            self.parked.resize(count, false);
+            self.hub.idle.note_parked(&mut self.parked);
+            for (index, judge) in self.judges.iter_mut().enumerate() {
+                judge.note_turn(self.hub.entry(index), now);
             }
         }
 
-        /// One look: points workers to due timers, and thieves to work behind a step that does not end.
-        /// `true`: nothing waits, and each worker that is up runs the same step as at the last look.
+        /// As [`Self::note_turns`], and how much processor time was used up to now by those who have left
+        /// something behind.
+        fn begin(&mut self, now: u64) {
+            self.note_turns(now);
+            for (index, judge) in self.judges.iter_mut().enumerate() {
+                let worker = self.hub.entry(index);
+                if !self.parked[index] && worker.has_waiting() {
+                    judge.note_time(worker, now);
+                }
+            }
+        }
+
+        /// One look: points workers to due timers, and thieves or a stand-in to work behind a step that does
+        /// not end. `true`: nothing waits, and each worker that is up runs the same step as at the last look.
         fn look(&mut self, now: u64) -> bool {
+            let hub = self.hub;
+            self.note_turns(now);
+            (self.is_urgent, self.expects) = (false, false);
             let mut is_calm = true;
-            let global_waits = !self.hub.global.is_empty();
-            self.hub.idle.note_parked(&mut self.parked);
-            for (index, worker) in self.hub.workers.iter().enumerate() {
+            let global_waits = !hub.global.is_empty();
+            let mut may_take_global = false;
+            for index in 0..self.judges.len() {
+                let worker = hub.entry(index);
+                if index >= hub.workers.len() && !worker.is_standing() {
+                    continue;
+                }
+                let (unmoved, is_parked) = (!self.judges[index].has_moved(), self.parked[index]);
                 let due = worker.timers.next_due() <= now;
-                let unmoved = !note_turn(worker, &mut self.seen[index], now);
                 let waits = due || worker.has_waiting();
-                is_calm &= !waits && (unmoved || self.parked[index]);
+                is_calm &= !waits && (unmoved || is_parked);
+                may_take_global |= is_parked || !unmoved;
                 // What waits beyond the local queues waits for a look around: 61 turns, which may be long ones.
                 if due || (unmoved && waits) || global_waits || !worker.inject.is_empty() {
+                    hub.trace.monitor(Kind::Attention, index);
                     worker.ask_attention();
                 }
                 if unmoved && waits {
-                    worker.judge_stuck(self.seen[index]);
-                    if let Some(thief) = self.hub.idle.choose_any() {
-                        self.hub.workers[thief as usize].parker.unpark();
-                    }
+                    hub.trace.monitor(Kind::Stuck, index);
+                    worker.judge_stuck(self.judges[index].turn());
+                    self.relieve(index, now);
+                }
+                if unmoved && !is_parked {
+                    self.judges[index].count_if_long(worker, hub.id, now);
+                    let turn = self.judges[index].turn();
+                    self.expects |= worker.absence.is_away(turn) && worker.absence.stand_in().is_none();
                 }
             }
-            is_calm && !global_waits
+            if global_waits {
+                is_calm = false;
+                if !may_take_global {
+                    self.relieve(0, now);
+                }
+            }
+            is_calm
         }
 
-        /// How long it may rest: a timer of a worker that runs a step is the monitor's.
+        /// Somebody is to take what waits behind a step: one who sleeps; else, when it is time, a spare.
+        fn relieve(&mut self, index: usize, now: u64) {
+            let hub = self.hub;
+            if let Some(thief) = hub.idle.choose_any() {
+                hub.trace.monitor(Kind::Thief, thief as usize);
+                hub.entry(thief as usize).parker.unpark();
+                return;
+            }
+            // The last of those who stand in, one for the other: as long as it moves it comes to that work.
+            let mut last = index;
+            for _ in 0..self.judges.len() {
+                match hub.entry(last).absence.stand_in() {
+                    Some(spare) => last = spare.into(),
+                    None => break,
+                }
+            }
+            let worker = hub.entry(last);
+            let Some(judge) = self.judges.get_mut(last).filter(|judge| !judge.has_moved()) else {
+                return;
+            };
+            let since = now.saturating_sub(worker.turn_seen_at.load(crate::sync::Relaxed));
+            if hub.idle.counts().1 > 0 && since < LONG {
+                // Whoever searches finds it.
+                self.is_urgent = true;
+                return;
+            }
+            match judge.verdict(worker, now) {
+                Verdict::Lend => {
+                    let turn = judge.turn();
+                    hub.trace.monitor(Kind::Lend, last);
+                    self.engine.spares.lend(self.engine, last as u16, turn, By::Monitor);
+                }
+                Verdict::Soon => self.is_urgent = true,
+                Verdict::Later => {}
+            }
+        }
+
+        /// How long it may rest: a timer of a worker that runs a step is the monitor's, and so is to notice
+        /// that a step is long.
         fn rest(&self, now: u64) -> Duration {
             let due = self.hub.workers.iter().map(|worker| worker.timers.next_due()).min();
-            let rest = Duration::from_nanos(due.unwrap_or(NEVER).saturating_sub(now)).min(REST_MAX);
+            let up = self.judges.iter().enumerate().filter(|&(index, _)| {
+                !self.parked[index] && (index < self.hub.workers.len() || self.hub.entry(index).is_standing())
+            });
+            let long = up.filter_map(|(index, judge)| judge.long_at(self.hub.entry(index))).min();
+            let end = due.unwrap_or(NEVER).min(long.unwrap_or(NEVER));
+            let rest = Duration::from_nanos(end.saturating_sub(now)).min(REST_MAX);
             // While descriptors are registered somebody has to poll in time.
             if self.hub.poller.is_used() { rest.min(Duration::from_nanos(poller::STALE)) } else { rest }
         }
@@ -195,8 +273,8 @@ mod program {
     pub(crate) fn run(engine: &Arc<Engine>) {
         let hub = engine.hub;
         let watch = &hub.watch;
-        let count = hub.workers.len();
-        let mut looks = Looks { hub, seen: vec![u64::MAX; count], parked: vec![false; count] };
+        let (judges, parked) = (Vec::new(), Vec::new());
+        let mut looks = Looks { engine, hub, judges, parked, is_urgent: false, expects: false };
         let mut pause = PERIOD;
         let mut gap = FIRST_LOOK;
         let mut called_at = 0;
@@ -206,7 +284,8 @@ mod program {
             match hub.phase() {
                 Phase::Gone => return,
                 Phase::Ending => {
-                    looks.note_turns(clock::refresh());
+                    // Whoever is to end behind a step that does not gets a stand-in, too.
+                    looks.look(clock::refresh());
                     if shutdown::sweep(engine) {
                         return;
                     }
@@ -241,9 +320,15 @@ mod program {
                 }
                 watch.get_up()
             } else {
-                watch.parker.park(Some(gap));
-                gap = (gap * 2).min(PERIOD);
+                if looks.expects && clock::now_nanos() >= called_at + CALLED_GAP.as_nanos() as u64 {
+                    watch.announce();
+                }
+                if watch.parker.park(Some(gap)) {
+                    watch.get_up();
+                    called_at = clock::now_nanos();
+                }
                 is_calm = looks.look(clock::refresh());
+                gap = if looks.is_urgent { FIRST_LOOK } else { (gap * 2).min(PERIOD) };
                 false
             };
             if hub.poller.is_used() {
@@ -252,7 +337,7 @@ mod program {
             if was_called {
                 // A step that began since then is found stuck at the first look, not at the second.
                 called_at = clock::refresh();
-                looks.note_turns(called_at);
+                looks.begin(called_at);
                 gap = FIRST_LOOK;
                 is_calm = false;
             }

@@ -397,6 +397,46 @@ fn a_double_registration_names_both() {
     assert_eq!(twice(Sleep::ID), ("clock.sleep".to_owned(), "first".to_owned()));
 }
 
+#[test]
+fn a_number_of_the_systems_is_refused_with_the_name() {
+    let started = Scheduler::builder().command_by_id(CommandId(200), "mine", echo).start();
+    let text = started.unwrap_err().to_string();
+    assert_eq!(text, "command 200 (`mine`) has a number of the system's; yours begin at 256");
+    let first_free = Scheduler::builder().workers(1).command_by_id(CommandId::FIRST_FREE, "mine", echo);
+    first_free.start().unwrap();
+}
+
+#[test]
+fn a_command_without_a_handler_cannot_be_allowed() {
+    let allowed = |ids: &[CommandId]| {
+        let builder = Scheduler::builder().workers(1).command::<Echo>("echo", echo);
+        builder.allow_only(ids.iter().copied()).start().map(drop)
+    };
+    allowed(&[Echo::ID, Sleep::ID]).unwrap();
+    let refused = allowed(&[Echo::ID, CommandId(777)]);
+    assert!(matches!(refused, Err(StartError::UnknownCommand(CommandId(777)))), "{refused:?}");
+}
+
+/// A handler's arguments have their types without being told.
+#[test]
+fn a_closure_and_a_type_may_be_handlers() {
+    struct Twice;
+    impl evener_scheduler::Handler for Twice {
+        fn handle(&self, cx: &HandlerContext<'_>, input: Payload, mut completer: Completer) {
+            completer.complete(cx.input::<Echo>(input).map(|Echo(number)| Payload::new(2 * number)));
+        }
+    }
+    let answer = |builder: evener_scheduler::Builder| {
+        let scheduler = builder.workers(1).start().unwrap();
+        one(&scheduler, Echo(21)).unwrap().take::<u64>().unwrap()
+    };
+    assert_eq!(answer(Scheduler::builder().handler::<Echo>("twice", Twice)), 42);
+    let closure = Scheduler::builder().command::<Echo>("thrice", |cx, input, mut completer| {
+        completer.complete(cx.input::<Echo>(input).map(|Echo(number)| Payload::new(3 * number)));
+    });
+    assert_eq!(answer(closure), 63);
+}
+
 // ------------------------------------------------------------------ completers
 
 /// Gives its completer away, for the test to use.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evener_scheduler::commands::{Blocking, Sleep};
 use evener_scheduler::{
     Budget, Event, Events, ExitReason, InitContext, Message, Package, Payload, Pid, Process, ProcessError,
-    SendError, SpawnError, SpawnOptions, StepOutput, Tag, Topic, YieldError, send,
+    Scheduler, SendError, SpawnError, SpawnOptions, StepOutput, Tag, Topic, YieldError, send,
 };
 
 use crate::support::{LIMIT, in_a_program_of_its_own, process, recv, scheduler, until};
@@ -74,7 +74,8 @@ fn a_million_dead() {
     const ROUNDS: usize = 20;
     const WAVES: usize = 5;
     const WAVE: usize = 10_000;
-    let scheduler = scheduler(2);
+    // Threads that come and go would each have an arena of the allocator's.
+    let scheduler = Scheduler::builder().workers(2).spares(0).start().unwrap();
     let answered = Arc::new(AtomicUsize::new(0));
     let owner = Owner { kept: Vec::new(), answered: Arc::clone(&answered) };
     let owner = scheduler.spawn(owner, SpawnOptions::new()).unwrap();

@@ -959,7 +959,7 @@ fn hooks_and_handlers_whose_drop_panics_do_no_harm() {
         let s = Scheduler::builder()
             .workers(2)
             .hooks(bad())
-            .command_by_id(CommandId(1000), "bad", bad())
+            .handler_by_id(CommandId(1000), "bad", bad())
             .start()
             .unwrap();
         still_works(&s, 20);
@@ -1080,6 +1080,34 @@ fn an_upgrade_keeps_pid_mailbox_order_and_monitors() {
         "hook done, new",
         "Monitor hears: done",
     ]);
+}
+
+#[test]
+fn an_upgrade_to_a_method_that_is_not_there_fails_like_an_init() {
+    let s = scheduler(1);
+    for (method, is_there) in [("product", false), ("sum", true)] {
+        let upgrading = move |events: &mut Events<'_>, out: &mut StepOutput<'_>| {
+            if events.count() > 0 {
+                out.upgrade(Methods, method, Payload::empty());
+            }
+            Ok(())
+        };
+        let pid = s.spawn(process(upgrading), SpawnOptions::new()).unwrap();
+        let end = std::thread::scope(|scope| {
+            let end = scope.spawn(|| (!is_there).then(|| s.join(pid, Some(LIMIT)).unwrap()));
+            until("somebody waits", || is_there || s.registrations().watches == 1);
+            send(Package::new(pid, ())).unwrap();
+            end.join().unwrap()
+        });
+        let Some(end) = end else {
+            until("it is another", || s.list_processes()[0].type_name.contains("dyn"));
+            continue;
+        };
+        let ExitReason::InitFailed(error) = &*end else { panic!("{end}") };
+        let source = error.source().expect("a typed error").downcast_ref::<SpawnError>();
+        assert!(matches!(source, Some(SpawnError::UnknownMethod { method, .. }) if method == "product"));
+        assert!(s.list_processes().is_empty());
+    }
 }
 
 #[test]
@@ -1794,4 +1822,64 @@ fn a_status_that_is_taken_back_leaves_nothing() {
         "hook done, at last",
         "Monitor hears: done",
     ]);
+}
+
+// ------------------------------------------------------------------ panics in drops are counted
+
+/// Messages queued at an end, or at a reset; a result that nobody takes; a panic in `init`.
+#[test]
+fn a_panic_in_any_drop_or_call_is_counted_once() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let s = scheduler(1);
+    let panics = || s.stats().total().panics;
+    let dropped = || s.stats().total().dropped_messages;
+    // Held by its first message till the others wait behind it.
+    let gated = |then: fn(&mut StepOutput<'_>)| {
+        let (begun_tx, begun) = channel();
+        let (go, go_rx) = channel::<()>();
+        let step = move |events: &mut Events<'_>, out: &mut StepOutput<'_>| {
+            if let Some(Event::Message(_)) = events.next() {
+                begun_tx.send(()).unwrap();
+                go_rx.recv().unwrap();
+                then(out);
+            }
+            Ok(())
+        };
+        let pid = s.spawn(process(step), SpawnOptions::new()).unwrap();
+        send(Package::new(pid, 0_u8)).unwrap();
+        recv(&begun);
+        for _ in 0..3 {
+            send(Package::new(pid, Bad)).unwrap();
+        }
+        (pid, go)
+    };
+    let (pid, go) = gated(|out| out.done(()));
+    go.send(()).unwrap();
+    s.join(pid, Some(LIMIT)).unwrap();
+    assert_eq!((panics(), dropped()), (3, 3));
+
+    let (pid, go) = gated(|_| {});
+    s.kill(pid, "test").unwrap();
+    go.send(()).unwrap();
+    s.join(pid, Some(LIMIT)).unwrap();
+    assert_eq!((panics(), dropped()), (6, 6));
+
+    let (pid, go) = gated(|out| {
+        // What is queued by now is taken with the next turn: so the reset drops it from the word.
+        assert_eq!(out.reset_queue().unwrap(), 3);
+        out.done(Bad);
+    });
+    go.send(()).unwrap();
+    s.join(pid, Some(LIMIT)).unwrap();
+    assert_eq!((panics(), dropped()), (10, 9), "three messages, and the result");
+
+    let failing = Probe::new(&Log::default(), idle).init(|| panic!("on purpose"));
+    assert!(matches!(s.spawn_wait(failing, SpawnOptions::new()), Err(SpawnError::Init(_))));
+    assert_eq!(panics(), 11);
+    still_works(&s, 10);
 }

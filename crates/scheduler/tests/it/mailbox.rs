@@ -14,7 +14,7 @@ use evener_scheduler::{
 };
 use proptest::prelude::*;
 
-use crate::support::{process, recv, scheduler, state, until};
+use crate::support::{process, quiet_panics, recv, scheduler, state, until};
 
 // ------------------------------------------------------------------ the plain model
 
@@ -617,12 +617,18 @@ fn two_producers_that_overflow_at_once_leave_one_synthetic_message() {
 
 // ------------------------------------------------------------------ big mailboxes
 
+/// One worker, which a step can hold: nobody stands in.
+fn without_spares() -> Scheduler {
+    quiet_panics();
+    Scheduler::builder().workers(1).spares(0).start().unwrap()
+}
+
 /// FC-015: the depth is read in constant time, and is exact between two turns of the process, also while its
 /// mailbox is being turned round.
 #[test]
 fn a_big_mailbox_is_looked_at_in_constant_time() {
     const MESSAGES: usize = 1_000_000;
-    let s = Arc::new(scheduler(1));
+    let s = Arc::new(without_spares());
     let (go, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (gate, taken) = (Arc::clone(&go), Arc::clone(&count));
     let mut next = 0_u32;
@@ -715,7 +721,7 @@ fn a_big_mailbox_delays_its_owner_and_not_the_others() {
     const MESSAGES: u32 = 1_000_000;
     /// `TURN_ROUND_MAX` of `src/process/event_queue.rs`.
     const TURN_ROUND: u32 = 1 << 15;
-    let s = scheduler(1);
+    let s = without_spares();
     let (taken, going, stop) =
         (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let steps = Arc::new(AtomicU64::new(0));
@@ -764,4 +770,28 @@ fn a_big_mailbox_delays_its_owner_and_not_the_others() {
     let steps = steps.load(SeqCst);
     println!("{steps} turns of another process while a million messages were turned round");
     assert!(steps >= u64::from(MESSAGES / TURN_ROUND), "only {steps} turns between");
+}
+
+/// By its own steps, by steps of another host, by a thread: always with the receiver's host.
+#[test]
+fn what_a_budget_turns_away_is_counted_with_the_receiver() {
+    let (own, other) = (scheduler(1), scheduler(1));
+    let pid = own.spawn(process(|_, _| Ok(())), SpawnOptions::new()).unwrap();
+    let post =
+        move || send(Package::new(pid, 1_u32).topic(Topic::new("mailbox.away")).budget(Budget::items(0)));
+    let (done, posted) = channel();
+    for (scheduler, times) in [(&own, 3), (&other, 5)] {
+        let done = done.clone();
+        scheduler
+            .spawn_once(move |_| {
+                let refused = (0..times).filter(|_| post().is_err()).count();
+                done.send(refused).unwrap();
+            })
+            .unwrap();
+        assert_eq!(recv(&posted), times);
+    }
+    assert!(post().is_err());
+    assert_eq!((own.stats().total().over_budget, own.stats().over_budget_outside), (3, 6));
+    assert_eq!((other.stats().total().over_budget, other.stats().over_budget_outside), (0, 0));
+    assert_eq!(topics_of(pid).iter().map(|(_, state)| state.drops).sum::<u64>(), 9);
 }

@@ -6,19 +6,28 @@
 )]
 
 mod channel;
+mod circles;
+mod clock;
 mod commands;
+mod contained;
 mod fairness;
 mod field_cases;
+mod files;
 mod idle;
+mod lend;
 mod lifecycle;
 mod links;
 mod mailbox;
+mod many;
 mod names;
 mod net;
 mod routing;
+mod shutdown;
+mod stack;
 mod stress;
 mod supervisor;
 mod support;
 mod task;
 mod time;
+mod trace;
 mod typed;

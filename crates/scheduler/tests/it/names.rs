@@ -7,7 +7,7 @@ use std::time::Duration;
 use evener_scheduler::supervisor::{ChildSpec, GiveUp, Restart, RestartPolicy, Supervisor, SupervisorEvent};
 use evener_scheduler::{
     Event, Events, InitContext, NameError, Payload, Pid, Process, ProcessError, Runtime, Scheduler,
-    SendError, SpawnError, SpawnOptions, StepOutput,
+    SendError, SpawnError, SpawnOptions, StartError, StepOutput,
 };
 
 use crate::support::{LIMIT, process, quiet_panics, recv, scheduler, until};
@@ -354,4 +354,40 @@ fn a_step_finds_and_gives_names() {
         })
         .unwrap();
     assert!(recv(&told) && recv(&told) && recv(&told));
+}
+
+#[test]
+fn a_name_is_refused_with_what_is_wrong_with_the_pid() {
+    let scheduler = scheduler(1);
+    let pid = idle(&scheduler, SpawnOptions::new());
+    let with = |node: u16, host: u16, slot: u32, generation: u32| -> Pid {
+        format!("{node}.{host}.{slot}.{generation}").parse().unwrap()
+    };
+    let (host, slot, generation) = (pid.host(), pid.local().slot(), pid.local().generation());
+    let foreign = with(7, host, slot, generation);
+    assert_eq!(scheduler.register("names.who", foreign), Err(NameError::OtherNode(foreign)));
+    for never in
+        [with(0, host, u32::MAX, 0), with(0, 4095, slot, generation), with(0, host, slot, 16_000_000)]
+    {
+        assert_eq!(scheduler.register("names.who", never), Err(NameError::NotFound(never)));
+    }
+    let elsewhere = crate::support::scheduler(1);
+    let other = idle(&elsewhere, SpawnOptions::new());
+    assert_eq!(scheduler.register("names.who", other), Err(NameError::OtherRuntime(other)));
+    end(&scheduler, pid);
+    assert_eq!(scheduler.register("names.who", pid), Err(NameError::NoProcess(pid)));
+    assert_eq!(scheduler.lookup("names.who"), None);
+    assert_eq!(scheduler.registrations().names, 0);
+}
+
+#[test]
+fn nobody_is_called_by_the_empty_text() {
+    let scheduler = scheduler(1);
+    let pid = idle(&scheduler, SpawnOptions::new());
+    assert_eq!(scheduler.register("", pid), Err(NameError::Empty));
+    let spawned = scheduler.spawn(process(|_, _| Ok(())), SpawnOptions::new().name(""));
+    assert!(matches!(spawned, Err(SpawnError::EmptyName)), "{spawned:?}");
+    assert_eq!(scheduler.list_processes().len(), 1);
+    let host = Runtime::builder().host("", |host| host.workers(1)).start();
+    assert!(matches!(host, Err(StartError::EmptyName)), "{host:?}");
 }

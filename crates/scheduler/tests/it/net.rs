@@ -1174,9 +1174,10 @@ fn idle_connections_apart() {
     use evener_scheduler::net::UnixStream;
     const SPAN: Duration = Duration::from_secs(3);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the place for the answer is alive, here and below.
+    // SAFETY: the place for the answer is alive.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
     limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the limit is alive.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     let connections = 10_000.min(limit.rlim_max as usize / 2 - 50);
     let s = scheduler(8);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use evener_scheduler::commands::{Cancel, Link, Lookup, Monitor, Register, Sleep, Terminate, Unlink};
 use evener_scheduler::{
     Budget, Event, Events, ExitReason, InitContext, LifecycleHooks, Package, Payload, Pid, Process,
-    ProcessError, Scheduler, SendError, SpawnOptions, StepOutput, Tag, Topic, send,
+    ProcessError, Scheduler, SendError, SpawnOptions, StepOutput, Tag, Topic, blocking, send,
 };
 
 use crate::support::{LIMIT, Rng, quiet_panics};
@@ -124,6 +124,8 @@ struct Hooks(Arc<World>);
 
 impl LifecycleHooks for Hooks {
     fn on_start(&self, _: Pid, _: &'static str) -> Result<(), ProcessError> {
+        // Also of those who are refused after it: their end is heard, too.
+        self.0.births.fetch_add(1, SeqCst);
         Ok(())
     }
     fn on_complete(&self, pid: Pid, _: &ExitReason, _: Option<&Payload>) {
@@ -237,7 +239,7 @@ impl Node {
         let somebody = world.somebody(rng);
         let tag = Tag(rng.next());
         let me = out.self_pid();
-        match (rng.below(40), somebody) {
+        match (rng.below(41), somebody) {
             (0..22, Some(pid)) => {
                 self.sends.send(pid, hops - 1, None, Some(out));
                 if self.rng.below(3) == 0 {
@@ -259,7 +261,6 @@ impl Node {
                     options = options.monitored();
                 }
                 if let Ok(pid) = out.spawn(node, options) {
-                    world.births.fetch_add(1, SeqCst);
                     world.place(rng, pid);
                     if monitored {
                         self.monitored.push(pid);
@@ -295,10 +296,21 @@ impl Node {
                     self.may_skip = true;
                 }
             }
+            (38, Some(pid)) => {
+                // Steps that do not end for a while, by their own word or without one.
+                let pause = Duration::from_micros(rng.below(800));
+                let says = rng.below(3) != 0;
+                let sends = &mut self.sends;
+                let mut act = || {
+                    sends.send(pid, hops - 1, None, Some(&mut *out));
+                    std::thread::sleep(pause);
+                    sends.send(pid, hops - 1, None, None);
+                };
+                if says { blocking(act) } else { act() }
+            }
             (37, Some(pid)) => out.ask(tag, pid, "a question", Some(Duration::from_micros(rng.below(300)))),
             _ => {
                 let (world, seed) = (Arc::clone(&world), rng.next());
-                world.births.fetch_add(1, SeqCst);
                 let inner = Arc::clone(&world);
                 let spawned = out.spawn_once(move |out| {
                     let mut rng = Rng::new(seed);
@@ -307,9 +319,8 @@ impl Node {
                     }
                     assert!(rng.below(16) != 0, "on purpose");
                 });
-                if spawned.is_err() {
-                    world.births.fetch_sub(1, SeqCst);
-                }
+                // Refused while the scheduler ends.
+                drop(spawned);
             }
         }
     }
@@ -448,13 +459,13 @@ fn round(seed: u64) -> Totals {
     let scheduler = Scheduler::builder()
         .workers(workers)
         .events_per_step_max(1 + rng.below(64) as u32)
+        .spares([0, 1, 4, 64][rng.below(4) as usize])
         .hooks(Hooks(Arc::clone(&world)))
         .start()
         .unwrap();
     for _ in 0..2 + rng.below(40) {
         let node = Node::new(&world, rng.next());
         let pid = scheduler.spawn(node, SpawnOptions::new()).unwrap();
-        world.births.fetch_add(1, SeqCst);
         world.place(&mut rng, pid);
     }
     let ending = rng.below(4);
@@ -480,7 +491,6 @@ fn round(seed: u64) -> Totals {
                         3 if world.burn() => {
                             let node = Node::new(&world, rng.next());
                             if let Ok(pid) = s.spawn(node, SpawnOptions::new()) {
-                                world.births.fetch_add(1, SeqCst);
                                 world.place(&mut rng, pid);
                             }
                         }

@@ -8,8 +8,8 @@ use evener_scheduler::supervisor::{
     SuperviseError, Supervisor, SupervisorEvent, SupervisorHandle,
 };
 use evener_scheduler::{
-    CommandId, Event, ExitReason, InitContext, Payload, Pid, Process, ProcessError, Scheduler, SpawnError,
-    SpawnOptions, StepOutput, Tag,
+    Actor, CommandId, Context, Event, ExitReason, Handle, InitContext, OnPanic, Payload, Pid, Process,
+    ProcessError, Reply, Scheduler, SpawnError, SpawnOptions, StepOutput, Tag,
 };
 
 use crate::support::{LIMIT, process, quiet_panics, recv, scheduler, until};
@@ -289,7 +289,7 @@ fn budgets_are_per_child_and_a_hopeless_one_leaves_nothing() {
 fn children_are_added_listed_and_stopped_by_request() {
     let family = family(Supervisor::new());
     let (scheduler, handle) = (&family.scheduler, family.handle);
-    assert_eq!(family.states(), []);
+    assert!(family.states().is_empty());
     let spec = |id: &str| ChildSpec::new(id, Child::new).name(id.to_owned());
     let a = handle.add(scheduler, spec("a"), LIMIT).unwrap();
     let b = handle.add(scheduler, spec("b"), LIMIT).unwrap();
@@ -485,4 +485,232 @@ fn an_observer_that_panics_harms_nobody() {
         .start(&scheduler, SpawnOptions::new())
         .unwrap();
     assert_eq!(handle.children(&scheduler, LIMIT).unwrap().len(), 1);
+}
+
+// ------------------------------------------------------------------ actors as children
+
+enum Count {
+    Add(u64),
+    Get(Reply<u64>),
+    Crash,
+}
+
+/// A counter that dies of its panics.
+struct Counter(u64);
+
+impl Actor for Counter {
+    type Message = Count;
+    const ON_PANIC: OnPanic = OnPanic::Process;
+    fn handle(&mut self, message: Count, _: &mut Context<'_, Count>) {
+        match message {
+            Count::Add(more) => self.0 += more,
+            Count::Get(reply) => reply.send(self.0),
+            Count::Crash => panic!("on purpose"),
+        }
+    }
+}
+
+#[test]
+fn an_actor_is_a_child_like_any_other() {
+    let child = ChildSpec::actor("counter", || Counter(10))
+        .name("supervisor.counter")
+        .restart(Restart::Permanent)
+        .policy(at_once());
+    let family = family(Supervisor::new().child(child));
+    let (_, first) = family.started();
+    let handle = || Handle::<Count>::from_pid(family.scheduler.lookup("supervisor.counter").unwrap());
+    assert_eq!(handle().pid(), first);
+    handle().tell(Count::Add(1)).unwrap();
+    assert_eq!(handle().ask(Count::Get, LIMIT).unwrap(), 11);
+    handle().tell(Count::Crash).unwrap();
+    // By its name, so that it waits for the successor if there is none yet.
+    family.scheduler.send_named("supervisor.counter", Count::Add(5)).unwrap();
+    let exit = family.wait(|event| match event {
+        SupervisorEvent::Exited { pid, reason, .. } => Some((pid, reason)),
+        _ => None,
+    });
+    assert!(exit.0 == first && matches!(&*exit.1, ExitReason::Panicked(_)), "{exit:?}");
+    let (_, second) = family.started();
+    assert_eq!(handle().pid(), second);
+    assert_eq!(handle().ask(Count::Get, LIMIT).unwrap(), 15, "a new state, and the message that waited");
+    family.handle.stop_child(&family.scheduler, "counter", LIMIT).unwrap();
+    assert_eq!(family.scheduler.lookup("supervisor.counter"), None);
+}
+
+#[test]
+fn a_state_and_a_closure_are_a_child_too() {
+    let child = ChildSpec::fn_actor(
+        "sum",
+        || 100,
+        |sum, message, cx| match message {
+            Count::Add(more) => *sum += more,
+            Count::Get(reply) => reply.send(*sum),
+            Count::Crash => cx.stop(),
+        },
+    );
+    let child = child.name("supervisor.sum").restart(Restart::Permanent).policy(at_once());
+    let family = family(Supervisor::new().child(child));
+    for life in 0..3 {
+        let (_, pid) = family.started();
+        let sum = Handle::<Count>::from_pid(pid);
+        assert_eq!(sum.ask(Count::Get, LIMIT).unwrap(), 100, "life {life}");
+        sum.tell(Count::Add(7)).unwrap();
+        assert_eq!(sum.ask(Count::Get, LIMIT).unwrap(), 107, "life {life}");
+        sum.tell(Count::Crash).unwrap();
+    }
+}
+
+#[test]
+fn a_started_supervisor_has_its_named_children() {
+    quiet_panics();
+    for round in 0..100 {
+        let scheduler = scheduler(1 + round % 2);
+        let family = Supervisor::new()
+            .child(ChildSpec::new("first", Child::new).name("supervisor.first"))
+            .child(ChildSpec::new("bad", || -> Child { panic!("on purpose") }).on_give_up(GiveUp::Leave))
+            .child(ChildSpec::actor("last", || Counter(0)).name("supervisor.last"))
+            .start(&scheduler, SpawnOptions::new())
+            .unwrap();
+        assert!(scheduler.lookup("supervisor.first").is_some(), "round {round}");
+        scheduler.send_named("supervisor.last", Count::Add(1)).unwrap();
+        let children = family.children(&scheduler, LIMIT).unwrap();
+        assert_eq!(children.len(), 3, "{children:?}");
+    }
+}
+
+/// The first round is over also when it is the end of the supervisor.
+#[test]
+fn a_supervisor_that_gives_up_at_once_has_started_all_the_same() {
+    quiet_panics();
+    let scheduler = scheduler(1);
+    let policy = RestartPolicy::new().max_attempts(0);
+    let family = Supervisor::new()
+        .policy(policy)
+        .child(ChildSpec::new("bad", || -> Child { panic!("on purpose") }))
+        .start(&scheduler, SpawnOptions::new())
+        .unwrap();
+    scheduler.join(family.pid(), Some(LIMIT)).unwrap();
+    assert!(scheduler.list_processes().is_empty());
+}
+
+#[test]
+fn an_unanswered_request_says_why() {
+    let scheduler = scheduler(1);
+    let none = scheduler.spawn(Child::new(), SpawnOptions::new()).unwrap();
+    let error = SupervisorHandle::from_pid(none).children(&scheduler, LIMIT).unwrap_err();
+    assert_eq!(error.to_string(), "asking the supervisor: the request was dropped without an answer");
+}
+
+#[test]
+fn a_child_given_up_is_listed_till_it_is_stopped_or_replaced() {
+    quiet_panics();
+    let scheduler = scheduler(1);
+    let spec = || ChildSpec::new("a", || -> Child { panic!("on purpose") }).on_give_up(GiveUp::Leave);
+    let policy = RestartPolicy::new().max_attempts(0);
+    let family =
+        Supervisor::new().policy(policy).child(spec()).start(&scheduler, SpawnOptions::new()).unwrap();
+    let children = family.children(&scheduler, LIMIT).unwrap();
+    assert_eq!((children[0].state, children[0].attempts, children[0].restarts), (ChildState::GivenUp, 0, 0));
+    let again = || ChildSpec::new("a", Child::new);
+    let pid = family.add(&scheduler, again(), LIMIT).unwrap();
+    let refused = family.add(&scheduler, again(), LIMIT);
+    assert!(matches!(&refused, Err(SuperviseError::Duplicate(id)) if id == "a"), "{refused:?}");
+    let states = || -> Vec<_> {
+        family.children(&scheduler, LIMIT).unwrap().into_iter().map(|child| child.state).collect()
+    };
+    assert_eq!(states(), [ChildState::Running(pid)]);
+    family.stop_child(&scheduler, "a", LIMIT).unwrap();
+    let failed = family.add(&scheduler, spec(), LIMIT);
+    assert!(matches!(failed, Err(SuperviseError::Factory(_))), "{failed:?}");
+    assert!(states().is_empty(), "a new child that cannot be made is not supervised");
+}
+
+/// Takes its time over its end, till the test lets it go.
+struct Lingers(Receiver<()>);
+
+impl Process for Lingers {
+    fn step(
+        &mut self,
+        events: &mut evener_scheduler::Events<'_>,
+        _: &mut StepOutput<'_>,
+    ) -> Result<(), ProcessError> {
+        events.for_each(drop);
+        Ok(())
+    }
+    fn close(&mut self) {
+        let _ = self.0.recv_timeout(LIMIT);
+    }
+}
+
+#[test]
+fn the_successor_of_a_killed_supervisor_waits_for_the_names_of_its_children() {
+    let scheduler = scheduler(2);
+    let (go, goes) = channel();
+    // The first incarnation lingers; its successors have nobody to wait for.
+    let first = std::sync::Arc::new(std::sync::Mutex::new(Some(goes)));
+    let (observe, inner_events) = channel();
+    let make_inner = move || {
+        let (first, observe) = (std::sync::Arc::clone(&first), observe.clone());
+        let make = move || Lingers(first.lock().unwrap().take().unwrap_or_else(|| channel().1));
+        Supervisor::new()
+            .policy(at_once().max_attempts(0))
+            .observe(move |event: &SupervisorEvent| drop(observe.send(event.clone())))
+            .child(ChildSpec::new("slow", make).name("slow").restart(Restart::Permanent))
+    };
+    let outer = ChildSpec::new("inner", make_inner).restart(Restart::Permanent);
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(outer));
+    let (_, inner) = family.started();
+    let SupervisorEvent::Started { pid: old, .. } = recv(&inner_events) else { panic!("not begun") };
+    family.scheduler.kill(inner, "test").unwrap();
+    // Without one attempt to spare: the wait counts as none.
+    match recv(&inner_events) {
+        SupervisorEvent::WaitsForName { id, name, owner } => {
+            assert_eq!((&*id, &*name, owner), ("slow", "slow", old));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(family.scheduler.lookup("slow"), Some(old));
+    go.send(()).unwrap();
+    let SupervisorEvent::Started { pid: new, .. } = recv(&inner_events) else { panic!("not begun") };
+    assert_eq!(family.scheduler.lookup("slow"), Some(new));
+    assert_eq!(family.handle.children(&family.scheduler, LIMIT).unwrap()[0].restarts, 1);
+}
+
+#[test]
+fn a_name_whose_owner_is_well_counts_as_a_failed_attempt() {
+    let scheduler = scheduler(2);
+    let owner = scheduler.spawn(Child::new(), SpawnOptions::new().name("taken")).unwrap();
+    let child = ChildSpec::new("late", Child::new).name("taken").on_give_up(GiveUp::Leave);
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(child));
+    let failures = std::cell::Cell::new(0);
+    let attempts = family.wait(|event| match event {
+        SupervisorEvent::StartFailed { .. } => {
+            failures.set(failures.get() + 1);
+            None
+        }
+        SupervisorEvent::WaitsForName { .. } => panic!("its owner is alive and well"),
+        SupervisorEvent::GaveUp { attempts, .. } => Some(attempts),
+        _ => None,
+    });
+    assert_eq!((failures.get(), attempts), (4, 3));
+    assert_eq!(family.scheduler.lookup("taken"), Some(owner));
+}
+
+#[test]
+fn a_child_that_waits_for_a_name_can_be_stopped() {
+    let scheduler = scheduler(2);
+    let (go, goes) = channel();
+    let owner = scheduler.spawn_wait(Lingers(goes), SpawnOptions::new().name("slow")).unwrap();
+    scheduler.kill(owner, "test").unwrap();
+    let child = ChildSpec::new("late", Child::new).name("slow");
+    let family = family_on(scheduler, Supervisor::new().policy(at_once()).child(child));
+    family.wait(|event| matches!(event, SupervisorEvent::WaitsForName { .. }).then_some(()));
+    assert_eq!(family.states(), [("late".to_owned(), ChildState::Waiting)]);
+    family.handle.stop_child(&family.scheduler, "late", LIMIT).unwrap();
+    go.send(()).unwrap();
+    until("the name is free", || family.scheduler.lookup("slow").is_none());
+    assert!(family.states().is_empty());
+    // Its place may be taken at once by another.
+    let again = ChildSpec::new("late", Child::new).name("slow");
+    family.handle.add(&family.scheduler, again, LIMIT).unwrap();
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use evener_scheduler::{
-    Actor, AskError, Context, Event, ExitReason, Handle, LifecycleHooks, OnPanic, Package, Payload, Pid,
-    Reply, Scheduler, SendError, SpawnOptions, Tag, YieldError, send,
+    Actor, AskError, Budget, Cancel, Context, Event, ExitReason, Handle, LifecycleHooks, OnPanic, Package,
+    Payload, Pid, Reply, Scheduler, SendError, SpawnOptions, Tag, Topic, YieldError, send,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -183,10 +183,9 @@ impl Actor for Asker {
     fn handle(&mut self, timeout: Option<Duration>, cx: &mut Context<'_, Option<Duration>>) {
         cx.ask(Tag(1), self.of, Count::Get, timeout);
     }
-    fn event(&mut self, event: Event, cx: &mut Context<'_, Option<Duration>>) {
+    fn event(&mut self, event: Event, _: &mut Context<'_, Option<Duration>>) {
         match event {
             Event::YieldComplete { tag: Tag(1), result } => self.tell.send(AskError::read(result)).unwrap(),
-            Event::Cancel(_) => cx.stop(),
             other => panic!("{other:?}"),
         }
     }
@@ -227,10 +226,9 @@ fn a_circle_of_typed_asks_is_named() {
                 }
             }
         }
-        fn event(&mut self, event: Event, cx: &mut Context<'_, Ask>) {
+        fn event(&mut self, event: Event, _: &mut Context<'_, Ask>) {
             match event {
                 Event::YieldComplete { result, .. } => self.tell.send(AskError::read(result)).unwrap(),
-                Event::Cancel(_) => cx.stop(),
                 other => panic!("{other:?}"),
             }
         }
@@ -313,4 +311,173 @@ fn an_actor_starts_first_and_stops_last() {
     let log: Vec<_> = logged.iter().collect();
     assert_eq!(log, ["started", "handled", "handled", "stopped"]);
     assert_eq!(Arc::strong_count(&guard), 1, "the body is gone");
+}
+
+// ------------------------------------------------------------------ the other calls of an actor
+
+/// Says what reaches its `event`; leaves its `cancelled` alone.
+struct Listens(mpsc::Sender<String>);
+
+impl Actor for Listens {
+    type Message = u32;
+    fn handle(&mut self, message: u32, _: &mut Context<'_, u32>) {
+        self.0.send(format!("own {message}")).unwrap();
+    }
+    fn event(&mut self, event: Event, _: &mut Context<'_, u32>) {
+        self.0.send(format!("{event:?}")).unwrap();
+    }
+}
+
+#[test]
+fn an_actor_with_an_event_of_its_own_still_ends_when_asked() {
+    let scheduler = Scheduler::builder().workers(1).start().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let stopped = scheduler.spawn_actor(Listens(sender.clone())).unwrap();
+    let reason = scheduler.stop(stopped.pid(), LONG).unwrap();
+    assert!(matches!(*reason, ExitReason::Normal), "{reason}");
+    scheduler.spawn_actor(Listens(sender)).unwrap();
+    let report = scheduler.shutdown(LONG);
+    assert_eq!((report.finished, report.ended_by_force), (1, 0), "{report:?}");
+    assert!(receiver.recv().is_err(), "nothing came to `event`");
+}
+
+#[test]
+fn an_actor_may_take_its_time_when_asked_to_end() {
+    struct Finishes(mpsc::Sender<(String, bool)>, bool);
+    impl Actor for Finishes {
+        type Message = ();
+        fn handle(&mut self, (): (), cx: &mut Context<'_, ()>) {
+            assert!(self.1, "on purpose");
+            cx.stop_with(7_u32);
+        }
+        fn cancelled(&mut self, cancel: Cancel, cx: &mut Context<'_, ()>) {
+            self.0.send((cancel.reason.to_string(), cancel.deadline.is_some())).unwrap();
+            self.1 = true;
+            cx.me().tell(()).unwrap();
+        }
+    }
+    let scheduler = Scheduler::builder().workers(1).start().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    for act in [0, 1, 2] {
+        let actor = scheduler.spawn_actor(Finishes(sender.clone(), false)).unwrap();
+        match act {
+            0 => scheduler.cancel(actor.pid(), "please", None).unwrap(),
+            1 => drop(scheduler.stop(actor.pid(), LONG).unwrap()),
+            _ => assert_eq!(scheduler.shutdown(LONG).finished, 1),
+        }
+        let expected = [("please", false), ("stopped", true), ("shutdown", true)][act];
+        let (reason, has_deadline) = receiver.recv_timeout(LONG).unwrap();
+        assert_eq!((reason.as_str(), has_deadline), expected);
+        let ended = scheduler.join(actor.pid(), Some(LONG)).unwrap();
+        assert!(matches!(*ended, ExitReason::Normal | ExitReason::NoProcess), "{ended}");
+    }
+}
+
+/// Whatever it says of panics in general, and whatever status it had set before.
+#[test]
+fn a_panic_in_started_ends_the_actor() {
+    struct HalfMade(u32, mpsc::Sender<&'static str>);
+    impl Actor for HalfMade {
+        type Message = ();
+        fn started(&mut self, cx: &mut Context<'_, ()>) {
+            match self.0 {
+                0 => {}
+                1 => cx.raw().continue_soon(),
+                2 => cx.raw().idle(),
+                _ => cx.stop(),
+            }
+            panic!("on purpose");
+        }
+        fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {
+            self.1.send("handled").unwrap();
+        }
+        fn stopped(&mut self) {
+            self.1.send("stopped").unwrap();
+        }
+    }
+    struct Ends(Mutex<mpsc::Sender<ExitReason>>);
+    impl LifecycleHooks for Ends {
+        fn on_complete(&self, _: Pid, reason: &ExitReason, _: Option<&Payload>) {
+            self.0.lock().unwrap().send(reason.clone()).unwrap();
+        }
+    }
+    let (ended, ends) = mpsc::channel();
+    let scheduler = Scheduler::builder().workers(1).hooks(Ends(Mutex::new(ended))).start().unwrap();
+    for way in 0..4 {
+        let (sender, receiver) = mpsc::channel();
+        let actor = scheduler.spawn_actor(HalfMade(way, sender)).unwrap();
+        let _ = actor.tell(());
+        let reason = ends.recv_timeout(LONG).unwrap();
+        assert!(matches!(&reason, ExitReason::Panicked(text) if text.contains("on purpose")), "{reason:?}");
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["stopped"]);
+    }
+    assert_eq!(scheduler.stats().total().panics, 4);
+}
+
+#[test]
+fn foreign_messages_that_nobody_wants_are_counted() {
+    let scheduler = Scheduler::builder().workers(2).start().unwrap();
+    let options = SpawnOptions::new().name("typed.numbers");
+    struct Numbers;
+    impl Actor for Numbers {
+        type Message = Reply<()>;
+        fn handle(&mut self, reply: Reply<()>, _: &mut Context<'_, Reply<()>>) {
+            reply.send(());
+        }
+    }
+    let numbers = scheduler.spawn_actor_with(Numbers, options).unwrap();
+    scheduler.send_named("typed.numbers", "a word").unwrap();
+    Handle::<u8>::from_pid(numbers.pid()).tell(7).unwrap();
+    assert!(matches!(scheduler.ask(numbers.pid(), 1_u64, Some(LONG)), Err(AskError::NoReply)));
+    numbers.ask(|reply| reply, LONG).unwrap();
+    assert_eq!(scheduler.stats().total().foreign_messages, 3);
+    assert_eq!(scheduler.stats().total().dropped_messages, 0);
+}
+
+// ------------------------------------------------------------------ budgets
+
+/// Also of an actor whose messages look like the notice.
+#[test]
+fn a_typed_budget_closes_its_topic_and_a_reset_opens_it() {
+    struct Lists(mpsc::Sender<String>, mpsc::Receiver<()>);
+    impl Actor for Lists {
+        type Message = Vec<Payload>;
+        fn handle(&mut self, message: Vec<Payload>, _: &mut Context<'_, Vec<Payload>>) {
+            self.0.send(format!("list of {}", message.len())).unwrap();
+            if message.is_empty() {
+                self.1.recv().unwrap();
+            }
+        }
+        fn event(&mut self, event: Event, cx: &mut Context<'_, Vec<Payload>>) {
+            let Event::Message(message) = event else { panic!("{event:?}") };
+            assert_eq!(message.overflow().map(|error| error.to_string()).as_deref(), {
+                Some("message queue limit exceeded")
+            });
+            let lost = cx.raw().reset_queue().unwrap();
+            self.0.send(format!("{:?} overflowed, lost {lost}", message.topic())).unwrap();
+        }
+    }
+    let scheduler = Scheduler::builder().workers(1).start().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let (go, gate) = mpsc::channel();
+    let lists = scheduler.spawn_actor(Lists(sender, gate)).unwrap();
+    let lines = || receiver.recv_timeout(LONG).unwrap();
+    let topic = Topic::new("typed.lists");
+    let list = |length: usize| (0..length).map(|_| Payload::empty()).collect::<Vec<_>>();
+    let within = |length| lists.tell_within(topic, Budget::items(2), list(length));
+    lists.tell(list(0)).unwrap();
+    assert_eq!(lines(), "list of 0");
+    let dropped = Err(SendError::Dropped { pid: lists.pid(), topic });
+    assert_eq!([within(1), within(2), within(3), within(4)], [Ok(()), Ok(()), dropped, dropped]);
+    lists.tell(list(9)).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(lines(), "list of 1");
+    assert_eq!(lines(), "list of 2");
+    assert_eq!(lines(), "\"typed.lists\" overflowed, lost 1");
+    // Each holds its place till it is handled, and no longer.
+    for length in 1..10 {
+        assert_eq!(within(length), Ok(()), "the topic is open, and has room");
+        assert_eq!(lines(), format!("list of {length}"));
+    }
+    assert_eq!(scheduler.stats().over_budget_outside, 2);
 }
