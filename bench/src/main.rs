@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and waits")]
 
 mod common;
+mod echo;
 mod futures;
 mod grow;
 mod latency;
@@ -24,8 +25,8 @@ struct Arguments {
     #[arg(long, default_value = "evener")]
     engine: String,
     /// Which workload: spawn, spawn_nested, yield, ping_pong_1, ping_pong_1000, ring, fan_in, fan_out,
-    /// big, memory, wake, fairness_hog, fairness_yield, fairness_block; and grow: cost at 10 to 1,000,000
-    /// processes, a line for each.
+    /// big, memory, wake, fairness_hog, fairness_yield, fairness_block; tcp_echo, which serves till it is
+    /// killed; and grow: cost at 10 to 1,000,000 processes, a line for each.
     #[arg(long)]
     workload: String,
     /// Do the work with futures, join handles and channels in place of processes and messages: spawn,
@@ -38,13 +39,13 @@ struct Arguments {
     /// The size of the workload; what it counts depends on the workload, and so does the default.
     #[arg(long)]
     n: Option<u64>,
-    /// For workloads that listen; there is none yet.
+    /// Where `tcp_echo` listens; 0: where the system likes.
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
 
 fn main() {
-    let Arguments { workload, workers, n, futures: with_futures, .. } = Arguments::parse();
+    let Arguments { workload, workers, n, port, futures: with_futures, .. } = Arguments::parse();
     let scheduler = match Scheduler::builder().workers(workers).start() {
         Ok(scheduler) => scheduler,
         Err(error) => {
@@ -83,9 +84,10 @@ fn main() {
         "fairness_block" => latency::block(&scheduler, n.unwrap_or(20) as usize),
         "grow" => grow::grow(&scheduler, n.unwrap_or(2_000_000)),
         "tcp_echo" => {
-            println!(
-                "{{\"engine\":\"evener\",\"workload\":\"{workload}\",\"workers\":{workers},\"na\":true}}"
-            );
+            if let Err(error) = echo::serve(&scheduler, port) {
+                eprintln!("evener-bench: tcp_echo at port {port}: {error}");
+                std::process::exit(1);
+            }
             return;
         }
         other => {

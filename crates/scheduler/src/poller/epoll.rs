@@ -11,8 +11,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
-use super::{BELL, EVENTS_MAX};
+use super::BELL;
 use crate::sync::{AtomicBool, Relaxed};
+
+/// Events of one wait, at most.
+const EVENTS_MAX: usize = 256;
 
 /// The descriptor of a socket.
 pub(crate) type Raw = RawFd;

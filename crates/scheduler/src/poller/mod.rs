@@ -73,8 +73,6 @@ use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
 use crate::task::context;
 use crate::worker::idle::Bell;
 
-/// Events of one wait, at most.
-const EVENTS_MAX: usize = 256;
 /// The bell's key.
 const BELL: u64 = u64::MAX;
 
@@ -84,10 +82,11 @@ pub(crate) const FRESH: u64 = 500_000;
 pub(crate) const STALE: u64 = 10_000_000;
 /// So long after the last event the monitor still looks every [`STALE`], and need not be called.
 const LIVELY: u64 = 100_000_000;
-/// The longest sleep of the monitor while descriptors are registered: what a lost wake costs is twice that.
+/// The longest sleep of the monitor while descriptors are registered.
 pub(crate) const WATCH: Duration = Duration::from_millis(200);
-/// A worker that has slept for so long past its timers is woken by the monitor, in nanoseconds.
-const OVERSLEPT: u64 = 20_000_000;
+/// A wake that has not been heard for so long is taken for lost, in nanoseconds: a thread that waits for a
+/// processor looks the same. What a lost wake costs is at most [`WATCH`] and this.
+const LOST: u64 = 50_000_000;
 
 /// One host's poller. Type-stable, as its [`Hub`].
 #[repr(align(128))]
@@ -124,7 +123,8 @@ pub struct PollerStats {
     pub monitor_polls: u64,
     /// Wakes of a worker that slept in the poller.
     pub rings: u64,
-    /// Wakes that had been lost and were made up for by the monitor.
+    /// Wakes that seemed to be lost and were made up for by the monitor: a thread that got no processor for
+    /// 50 ms is among them.
     pub repairs: u64,
     /// Times that a listener paused because the program had no descriptors left.
     pub accept_pauses: u64,
@@ -292,39 +292,51 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
 /// The monitor's part of polling.
 #[derive(Default)]
 pub(crate) struct Watchdog {
-    /// The sleep that had a token at the last look.
-    suspect: Option<Sleep>,
+    /// A sleep that had a token at the last look, and since when it has been seen so.
+    suspect: Option<(Sleep, u64)>,
     wakers: Vec<Waker>,
 }
 
 impl Watchdog {
-    /// One look. `true`: something is to be looked at again soon.
-    pub(crate) fn look(&mut self, hub: &'static Hub, now: u64) -> bool {
+    /// How long the monitor may sleep when all workers are parked; `None`: till it is called.
+    pub(crate) fn limit(&self, hub: &Hub) -> Option<Duration> {
+        let limit = if self.suspect.is_some() { Duration::from_nanos(LOST) } else { WATCH };
+        hub.poller.is_used().then_some(limit)
+    }
+
+    /// One look.
+    pub(crate) fn look(&mut self, hub: &'static Hub, now: u64) {
         let poller = hub.poller;
         if !poller.is_used() {
             self.suspect = None;
-            return false;
+            return;
         }
         if poller.is_overdue(now, STALE) {
             self.poll(hub);
         }
         for (index, worker) in hub.workers.iter().enumerate() {
             let due = worker.timers.next_due();
-            if due.saturating_add(OVERSLEPT) <= now && hub.idle.choose_exactly(index as u16) {
+            if due.saturating_add(LOST) <= now && hub.idle.choose_exactly(index as u16) {
                 poller.counts.repairs.fetch_add(1, Relaxed);
                 worker.parker.unpark();
             }
         }
-        // A token that was given to a sleeper and did not wake it, at two looks in one sleep.
-        let suspect = poller.post.sleeper().filter(|sleep| {
-            hub.workers.get(sleep.worker as usize).is_some_and(|worker| worker.parker.has_token())
-        });
-        if suspect.is_some() && self.suspect == suspect {
-            poller.counts.repairs.fetch_add(1, Relaxed);
-            (&poller).ring();
-        }
-        self.suspect = suspect;
-        suspect.is_some()
+        // A token that was given to a sleeper and has not woken it.
+        let has_token = |sleep: &Sleep| hub.entry(sleep.worker as usize).parker.has_token();
+        let sleep = poller.post.sleeper().filter(has_token);
+        self.suspect = match (sleep, self.suspect) {
+            (None, _) => None,
+            (Some(sleep), Some((suspect, since))) if sleep == suspect => {
+                if now.saturating_sub(since) < LOST {
+                    Some((sleep, since))
+                } else {
+                    poller.counts.repairs.fetch_add(1, Relaxed);
+                    (&poller).ring();
+                    None
+                }
+            }
+            (Some(sleep), _) => Some((sleep, now)),
+        };
     }
 
     fn poll(&mut self, hub: &'static Hub) {

@@ -2,7 +2,8 @@
 //!
 //! # Where it looks, in this order
 //!
-//! 1. every `LOOK_AROUND`-th turn: all of the own inject queue, one from the global queue, due timers;
+//! 1. every `LOOK_AROUND`-th turn: all of the own inject queue, one from the global queue, due timers, and
+//!    the poller, if descriptors are registered and nobody has polled for half a millisecond;
 //! 2. the run-next place, at most [`NEXT_MAX`] times in a row;
 //! 3. the young end of its deque, at most [`YOUNG_MAX`] times in a row;
 //! 4. the oldest it has: the head of its FIFO, else the old end of the deque, else the run-next place (while
@@ -10,10 +11,11 @@
 //! 5. the own inject queue, all of it (at most `INJECT_MAX`): one runs, the rest goes to the FIFO;
 //! 6. the global queue, up to its fair share, at most [`GLOBAL_MAX`];
 //! 7. due timers, its own;
-//! 8. others, from a random one on: FIFO, deque, inject queue, due timers, and the run-next place of one
+//! 8. the poller, without waiting, if descriptors are registered;
+//! 9. others, from a random one on: FIFO, deque, inject queue, due timers, and the run-next place of one
 //!    that the monitor found stuck;
-//! 9. a short spin over all this; then the run-next place of one whose turn is the same as before the spin;
-//!    then the park.
+//! 10. a short spin over all this; then the run-next place of one whose turn is the same as before the spin;
+//!     then the park: in the poller, if descriptors are registered and nobody else is there.
 //!
 //! # How long a ready process waits
 //!
@@ -28,6 +30,7 @@
 //! | run-next place | 1, or a turn of step 4 first: `B` |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
+//! | socket, ready | `L`, or half a millisecond, or one turn and `poller::STALE`, whichever is longer; then as a process that was woken |
 //! | timer, due | `L` |
 //!
 //! Where `L` turns take longer than a period of the monitor ([`watch::PERIOD`]), the monitor asks for a look

@@ -300,7 +300,7 @@ mod program {
             let is_lively = hub.poller.is_used() && hub.poller.is_lively(clock::now_nanos());
             let was_called = if !is_lively && hub.idle.all_parked() {
                 watch.sleep(&hub.idle, || match hub.phase() {
-                    Phase::Open | Phase::Closing => hub.poller.is_used().then_some(poller::WATCH),
+                    Phase::Open | Phase::Closing => watchdog.limit(hub),
                     Phase::Ending | Phase::Gone => Some(Duration::ZERO),
                 });
                 true
@@ -331,9 +331,7 @@ mod program {
                 gap = if looks.is_urgent { FIRST_LOOK } else { (gap * 2).min(PERIOD) };
                 false
             };
-            if watchdog.look(hub, clock::refresh()) {
-                // Once more before it may sleep for longer: a token that is just being taken is none lost.
-                watch.parker.park(Some(PERIOD));
+            if hub.poller.is_used() {
                 watchdog.look(hub, clock::refresh());
             }
             if was_called {
