@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
 use super::BELL;
+use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
 use crate::sync::{AtomicBool, Relaxed};
 
 /// Events of one wait, at most.

@@ -40,13 +40,17 @@ pub(crate) fn queue_on(worker: &Worker, number: u32, slot: &'static Slot) {
     }
 }
 
-/// A process of another host, or a trace is on, or the worker is in a closure that may block.
+/// A process of another host, or a trace is on, or the worker is in a closure that may block, or between steps.
 #[cold]
 #[inline(never)]
 fn queue_specially(worker: &Worker, number: u32, slot: &'static Slot) {
     if slot.host.load(Relaxed) == worker.queues_for() {
         worker.trace_process(Kind::Wake, number);
-        worker.queue_woken(number);
+        if worker.is_between_steps() {
+            worker.queue_found(number);
+        } else {
+            worker.queue_woken(number);
+        }
     } else {
         queue_from_outside(number, slot);
     }

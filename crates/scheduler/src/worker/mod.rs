@@ -814,7 +814,7 @@ impl Worker {
             if due != NEVER
                 && due <= clock::coarse_nanos()
                 && self.fire(victim, clock::refresh()) > 0
-                && let Some(item) = self.shared.next.0.take().or_else(|| self.deque.pop())
+                && let Some(item) = self.pick_local()
             {
                 return Some(item);
             }
@@ -930,10 +930,7 @@ impl Worker {
     fn wake_polled(&self) -> bool {
         let mut wakers = std::mem::take(&mut *self.polled.borrow_mut());
         let found = !wakers.is_empty();
-        // What is woken here may spawn, though no step runs.
-        self.is_between_steps.set(true);
-        poller::wake_all(&mut wakers);
-        self.is_between_steps.set(false);
+        self.between_steps(|| poller::wake_all(&mut wakers));
         // Keeps the buffer.
         *self.polled.borrow_mut() = wakers;
         found
@@ -1089,6 +1086,28 @@ impl Worker {
             None => self.hub.watch.ensure_awake(),
             Some(displaced) => self.push_young(displaced),
         }
+    }
+
+    /// Queues a process that a timer or the poller woke: behind those found before it. (At the young end the
+    /// last of a thousand ready sockets would come first, and the first ones wait for hundreds of
+    /// milliseconds.)
+    #[cold]
+    pub(crate) fn queue_found(&self, item: Item) {
+        self.push_old(item);
+        if !self.hub.idle.hint() || !self.hub.wake_one(None) {
+            self.hub.watch.ensure_awake();
+        }
+    }
+
+    /// Runs `act`, which wakes processes though no step runs: whom it wakes may spawn, and is queued in the
+    /// order of the wakes.
+    fn between_steps<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.is_between_steps.set(true);
+        self.tracer.go_away();
+        let result = act();
+        self.tracer.come_back(self.hub.id);
+        self.is_between_steps.set(false);
+        result
     }
 
     /// Queues a process that a step of this worker spawned.
@@ -1650,9 +1669,11 @@ impl Worker {
 
     /// Fires what is due with a worker: its own, or one that is busy.
     fn fire(&self, of: &WorkerShared, now: u64) -> usize {
-        // What is woken here may spawn, though no step runs.
-        self.is_between_steps.set(true);
-        let fired = of.timers.fire(now, |key, action| {
+        self.between_steps(|| self.fire_now(of, now))
+    }
+
+    fn fire_now(&self, of: &WorkerShared, now: u64) -> usize {
+        of.timers.fire(now, |key, action| {
             self.count(|counters| &counters.timers_fired);
             self.shared.counters.note_lateness(now.saturating_sub(key.due));
             match action {
@@ -1670,9 +1691,7 @@ impl Worker {
                     links::kill(pid, reason);
                 }
             }
-        });
-        self.is_between_steps.set(false);
-        fired
+        })
     }
 
     /// Is a step running on this worker, or what follows one? While it does, the host has a process, and
