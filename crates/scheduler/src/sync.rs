@@ -19,7 +19,6 @@ mod imp {
     pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> Cell<T> {
-        #[cfg(test)]
         pub(crate) const fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
         }

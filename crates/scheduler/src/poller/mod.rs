@@ -61,7 +61,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use post::{Post, Sleep};
+use post::{Post, Sleep, Taken};
 pub(crate) use registration::{Registration, Timer, Waiting};
 pub(crate) use source::Direction;
 use sys::{Buffer, Sys};
@@ -69,7 +69,7 @@ pub(crate) use sys::{Descriptor, Raw};
 
 use crate::clock;
 use crate::route::host::{Engine, Hub};
-use crate::sync::{AtomicU64, AtomicUsize, MutexGuard, Relaxed};
+use crate::sync::{AtomicU64, AtomicUsize, Relaxed};
 use crate::task::context;
 use crate::worker::idle::Bell;
 
@@ -134,7 +134,7 @@ pub struct PollerStats {
 pub(crate) struct Role {
     poller: &'static Poller,
     sys: &'static Sys,
-    buffer: MutexGuard<'static, Buffer>,
+    tools: Taken<'static, Buffer>,
 }
 
 impl Poller {
@@ -190,8 +190,8 @@ impl Poller {
             return None;
         }
         let sys = self.sys()?;
-        let buffer = self.post.try_take()?;
-        Some(Role { poller: self, sys, buffer })
+        let tools = self.post.try_take()?;
+        Some(Role { poller: self, sys, tools })
     }
 
     /// Has nobody polled for `age` nanoseconds, and does nobody sleep here?
@@ -262,16 +262,21 @@ impl Role {
     }
 
     fn wait(&mut self, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
-        if let Err(error) = self.sys.wait(&mut self.buffer, limit) {
-            // Interrupted by a signal or a debugger: as if nothing had come. Nothing else is possible with
-            // arguments that are right; and a worker that cannot wait must not stop the others.
-            debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
-        }
-        let mut events = 0;
-        for (key, bits) in self.buffer.events().filter(|(key, _)| *key != BELL) {
-            source::deliver(key, bits, wakers);
-            events += 1;
-        }
+        let sys = self.sys;
+        let events = self.tools.with(|buffer| {
+            if let Err(error) = sys.wait(buffer, limit) {
+                // Interrupted by a signal or a debugger: as if nothing had come. Nothing else is possible
+                // with arguments that are right; and a worker that cannot wait must not stop the others.
+                debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
+                return 0;
+            }
+            let mut events = 0;
+            for (key, bits) in buffer.events().filter(|(key, _)| *key != BELL) {
+                source::deliver(key, bits, wakers);
+                events += 1;
+            }
+            events
+        });
         let now = clock::refresh();
         // Relaxed: hints for when to look next.
         self.poller.last_poll.store(now, Relaxed);

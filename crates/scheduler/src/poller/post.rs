@@ -11,16 +11,38 @@
 //! Model: `model::poller::somebody_comes_to_poll`, with `model::poller::who_looks_too_early_leaves_nobody`
 //! as negative control.
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst, fence};
+use crate::sync::{Acquire, AtomicBool, AtomicU32, AtomicU64, Cell, Relaxed, Release, SeqCst, fence};
 use crate::worker::idle::Idle;
 
 /// The role; `T` is what one needs for it.
 pub(crate) struct Post<T> {
-    role: Mutex<T>,
+    is_taken: AtomicBool,
+    tools: Cell<T>,
     /// Who sleeps with the role, plus one; 0: nobody. A hint for others.
     sleeper: AtomicU32,
     /// Sleeps begun.
     sleeps: AtomicU64,
+}
+
+// SAFETY: of the threads that share it one at a time gets at the tools: who set `is_taken`.
+unsafe impl<T: Send> Sync for Post<T> {}
+
+/// The role, till it is dropped.
+pub(crate) struct Taken<'a, T>(&'a Post<T>);
+
+impl<T> Taken<'_, T> {
+    /// Uses the tools.
+    pub(crate) fn with<R>(&mut self, act: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: this is the only `Taken` there is, and it is borrowed for the time of the call.
+        self.0.tools.with_mut(|tools| act(unsafe { &mut *tools }))
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_take`; who takes the role next sees the tools as they are.
+        self.0.is_taken.store(false, Release);
+    }
 }
 
 /// One sleep of one worker.
@@ -32,12 +54,21 @@ pub(crate) struct Sleep {
 
 impl<T> Post<T> {
     pub(crate) fn new(tools: T) -> Self {
-        Self { role: Mutex::new(tools), sleeper: AtomicU32::new(0), sleeps: AtomicU64::new(0) }
+        Self {
+            is_taken: AtomicBool::new(false),
+            tools: Cell::new(tools),
+            sleeper: AtomicU32::new(0),
+            sleeps: AtomicU64::new(0),
+        }
     }
 
     /// The role, if nobody has it.
-    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
-        self.role.try_lock()
+    pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
+        // A plain look first: whoever has the role does not lose its line to those who ask in vain.
+        if self.is_taken.load(Relaxed) || self.is_taken.swap(true, Acquire) {
+            return None;
+        }
+        Some(Taken(self))
     }
 
     /// Worker `me`, who has the role, sleeps for as long as `sleep` runs.
