@@ -110,6 +110,15 @@ impl Waiters {
         self.list.pop_front().map(|(_, waker)| waker)
     }
 
+    /// Takes a waiter out that gives up: its waker, to be dropped outside of the lock. One that has been woken
+    /// already passes the word on if `may_pass`: then the next one's, to be woken.
+    fn give_up(&mut self, number: u64, may_pass: bool) -> (Option<Waker>, Option<Waker>) {
+        match self.leave(number) {
+            Ok(waker) => (Some(waker), None),
+            Err(()) => (None, if may_pass { self.pop() } else { None }),
+        }
+    }
+
     /// Takes a waiter out. `Err`: it has been woken already.
     fn leave(&mut self, number: u64) -> Result<Waker, ()> {
         let place = self.list.iter().position(|(other, _)| *other == number).ok_or(())?;
@@ -387,12 +396,8 @@ impl<T> Drop for Sending<'_, T> {
             return;
         }
         let (left, next) = {
-            let mut state = self.channel.0.state.lock();
-            match state.sending.leave(self.number) {
-                Ok(waker) => (Some(waker), None),
-                // It was woken for room that it does not use: that goes to the next.
-                Err(()) => (None, state.sending.pop()),
-            }
+            // Woken for room that it does not use: that goes to the next.
+            self.channel.0.state.lock().sending.give_up(self.number, true)
         };
         drop(left);
         wake(next);
@@ -464,12 +469,9 @@ impl<T> Drop for Receiving<'_, T> {
         }
         let (left, next) = {
             let mut state = self.channel.0.state.lock();
-            match state.receiving.leave(self.number) {
-                Ok(waker) => (Some(waker), None),
-                // It was woken for a value that it does not take: another may.
-                Err(()) if !state.queue.is_empty() => (None, state.receiving.pop()),
-                Err(()) => (None, None),
-            }
+            // Woken for a value that it does not take: another may.
+            let may_pass = !state.queue.is_empty();
+            state.receiving.give_up(self.number, may_pass)
         };
         drop(left);
         wake(next);
