@@ -23,7 +23,10 @@ use crate::worker::timers::{NEVER, TimerAction};
 /// # Panics
 /// Polled where there is no host: on a thread that is no worker and in no [`crate::Scheduler::block_on`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Sleep {
+pub struct Sleep(Alarm);
+
+/// A moment at which a future is woken, in nanoseconds of [`crate::clock`], and the timer for it.
+pub(crate) struct Alarm {
     due: u64,
     armed: Option<Armed>,
 }
@@ -34,39 +37,33 @@ struct Armed {
     waker: Waker,
 }
 
-impl fmt::Debug for Sleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sleep({:?})", self.deadline())
-    }
-}
-
-/// Waits for that long, at least: from now, not from the first poll.
-pub fn sleep(delay: Duration) -> Sleep {
-    Sleep { due: clock::deadline(clock::now_nanos(), delay), armed: None }
-}
-
-/// Waits till that moment; one that has passed is over at once.
-pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { due: clock::nanos_of(deadline), armed: None }
-}
-
-impl Sleep {
-    /// When it ends. `None`: never.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        (self.due != NEVER).then(|| clock::at(self.due)).flatten()
+impl Alarm {
+    pub(crate) fn at(due: u64) -> Self {
+        Self { due, armed: None }
     }
 
-    /// Is it over?
-    #[must_use]
-    pub fn is_elapsed(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.due <= clock::now_nanos()
     }
 
-    /// Waits till another moment instead, also when it was over.
-    pub fn reset(&mut self, deadline: Instant) {
+    /// Is it over? If not, the future is woken when it is, by a timer of that host.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, hub: impl FnOnce() -> &'static Hub) -> Poll<()> {
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        if self.armed.as_ref().is_none_or(|armed| !armed.waker.will_wake(cx.waker())) {
+            self.disarm();
+            let (hub, waker) = (hub(), cx.waker().clone());
+            let key = hub.arm(self.due, TimerAction::Wake(waker.clone()));
+            self.armed = Some(Armed { hub, key, waker });
+        }
+        Poll::Pending
+    }
+
+    /// Another moment instead.
+    fn reset(&mut self, due: u64) {
         self.disarm();
-        self.due = clock::nanos_of(deadline);
+        self.due = due;
     }
 
     fn disarm(&mut self) {
@@ -76,30 +73,55 @@ impl Sleep {
     }
 }
 
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sleep({:?})", self.deadline())
+    }
+}
+
+/// Waits for that long, at least: from now, not from the first poll.
+pub fn sleep(delay: Duration) -> Sleep {
+    Sleep(Alarm::at(clock::deadline(clock::now_nanos(), delay)))
+}
+
+/// Waits till that moment; one that has passed is over at once.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep(Alarm::at(clock::nanos_of(deadline)))
+}
+
+impl Sleep {
+    /// When it ends. `None`: never.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.0.due != NEVER).then(|| clock::at(self.0.due)).flatten()
+    }
+
+    /// Is it over?
+    #[must_use]
+    pub fn is_elapsed(&self) -> bool {
+        self.0.is_over()
+    }
+
+    /// Waits till another moment instead, also when it was over.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.0.reset(clock::nanos_of(deadline));
+    }
+}
+
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.due <= clock::now_nanos() {
-            std::task::ready!(coop::poll_proceed(cx));
-            self.disarm();
-            return Poll::Ready(());
-        }
-        if self.armed.as_ref().is_some_and(|armed| armed.waker.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        self.disarm();
-        let hub = context::hub();
-        let waker = cx.waker().clone();
-        let key = hub.arm(self.due, TimerAction::Wake(waker.clone()));
-        self.armed = Some(Armed { hub, key, waker });
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.disarm();
+        std::task::ready!(self.0.poll(cx, context::hub));
+        std::task::ready!(coop::poll_proceed(cx));
+        self.0.disarm();
+        Poll::Ready(())
     }
 }
 
@@ -159,10 +181,10 @@ impl Interval {
     /// As [`Self::tick`], for use within a poll.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         std::task::ready!(Pin::new(&mut self.sleep).poll(cx));
-        let due = self.sleep.due;
+        let due = self.sleep.0.due;
         let now = clock::now_nanos();
         let regular = due.saturating_add(self.period);
-        self.sleep.due = match self.missed {
+        self.sleep.0.due = match self.missed {
             _ if regular > now => regular,
             MissedTicks::Burst => regular,
             MissedTicks::Delay => now.saturating_add(self.period),
@@ -173,8 +195,7 @@ impl Interval {
 
     /// The next tick is a whole period from now.
     pub fn reset(&mut self) {
-        self.sleep.disarm();
-        self.sleep.due = clock::now_nanos().saturating_add(self.period);
+        self.sleep.0.reset(clock::now_nanos().saturating_add(self.period));
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::source::{self, ORPHAN, READ_CLOSED, Source, WRITE_CLOSED};
 use super::{Descriptor, Direction, Raw, Sys, make_sure_somebody_polls};
 use crate::clock;
-use crate::command::TimerKey;
 use crate::route::host::{Engine, Hub, Phase};
 use crate::sync::Relaxed;
 use crate::task::coop;
-use crate::worker::timers::TimerAction;
+use crate::time::Alarm;
 
 /// A descriptor that is registered with a host's poller till this is dropped, which must be before the
 /// descriptor is closed.
@@ -197,49 +196,27 @@ fn ended() -> io::Error {
 /// A moment to come, with a waker for it.
 pub(crate) struct Timer {
     hub: &'static Hub,
-    due: u64,
-    armed: Option<(TimerKey, Waker)>,
+    alarm: Alarm,
 }
 
 impl std::fmt::Debug for Timer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Timer({} ns)", self.due)
+        f.write_str("Timer")
     }
 }
 
 impl Timer {
     /// A timer that is due so far from now.
     pub(crate) fn after(hub: &'static Hub, delay: Duration) -> Self {
-        Self { hub, due: clock::deadline(clock::now_nanos(), delay), armed: None }
+        Self { hub, alarm: Alarm::at(clock::deadline(clock::now_nanos(), delay)) }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        clock::now_nanos() >= self.due
+        self.alarm.is_over()
     }
 
     /// Is it due? If not, the task is woken when it is.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_over() {
-            return Poll::Ready(());
-        }
-        if !self.armed.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker())) {
-            self.disarm();
-            let waker = cx.waker().clone();
-            let key = self.hub.arm(self.due, TimerAction::Wake(waker.clone()));
-            self.armed = Some((key, waker));
-        }
-        Poll::Pending
-    }
-
-    fn disarm(&mut self) {
-        if let Some((key, _waker)) = self.armed.take() {
-            self.hub.cancel(key);
-        }
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.disarm();
+        self.alarm.poll(cx, || self.hub)
     }
 }
