@@ -34,8 +34,8 @@
 //! | timer, due | `L` |
 //!
 //! Where `L` turns take longer than a period of the monitor ([`watch::PERIOD`]), the monitor asks for a look
-//! around: read one turn and that period in place of `L` then; and that look takes up to [`GLOBAL_MAX`] from
-//! the global queue.
+//! around: read one turn and that period in place of `L` then; and up to [`GLOBAL_MAX`] from the global queue
+//! run in a row at that look, with a turn of a local one before the next such row.
 //!
 //! Tests: `it::fairness`.
 
@@ -126,6 +126,16 @@ pub(crate) struct WorkerShared {
     stands_for: AtomicU32,
     pub(crate) thread_time: ThreadTime,
     pub(crate) long: LongSteps,
+}
+
+/// A row of turns for what waits in the global queue.
+#[derive(Clone, Copy)]
+enum Row {
+    None,
+    /// So many more.
+    Left(usize),
+    /// A local process is next.
+    Over,
 }
 
 /// The process that runs next.
@@ -251,6 +261,8 @@ pub(crate) struct Worker {
     oldest_from_deque: Cell<bool>,
     /// Picks till the next look around.
     until_look: Cell<u32>,
+    /// Turns in a row that go to the global queue.
+    row: Cell<Row>,
     /// Looks around so far.
     looks: Cell<u32>,
     /// The next step is timed.
@@ -354,6 +366,7 @@ fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
         young_streak: Cell::new(0),
         oldest_from_deque: Cell::new(false),
         until_look: Cell::new(LOOK_AROUND - 1),
+        row: Cell::new(Row::None),
         looks: Cell::new(0),
         sample: Cell::new(false),
         searching: Cell::new(false),
@@ -576,18 +589,36 @@ impl Worker {
         if self.tracer.look(&self.hub.trace) {
             return ControlFlow::Break(None);
         }
-        let found = if self.hub.global.is_empty() {
-            None
-        } else if is_called {
-            // The turns here are long: one of them for each that waits would be too many.
-            self.take_global()
-        } else {
-            self.hub.global.try_pop(&InMemory)
-        };
-        match found {
+        match self.look_at_global(is_called) {
             None => ControlFlow::Continue(()),
             found => ControlFlow::Break(found),
         }
+    }
+
+    /// One of the global queue. If the worker was called the turns here are long, and `LOOK_AROUND` of them
+    /// for each that waits would be too many: some run in a row.
+    fn look_at_global(&self, is_called: bool) -> Option<Item> {
+        let row = self.row.replace(Row::None);
+        if self.hub.global.is_empty() {
+            return None;
+        }
+        let left = match (row, is_called) {
+            (Row::None, false) => return self.hub.global.try_pop(&InMemory),
+            (Row::None, true) => GLOBAL_MAX,
+            (Row::Left(left), _) => left,
+            (Row::Over, false) => return None,
+            (Row::Over, true) => {
+                // A local one first; then the call holds.
+                self.shared.ask_attention();
+                return None;
+            }
+        };
+        let found = self.hub.global.try_pop(&InMemory);
+        if found.is_some() {
+            self.until_look.set(0);
+            self.row.set(if left > 1 { Row::Left(left - 1) } else { Row::Over });
+        }
+        found
     }
 
     /// The home's inject queue, the global queue, the home's timers.

@@ -704,13 +704,10 @@ fn a_circle_that_a_timer_begins_is_named_as_well() {
     let middle = scheduler
         .spawn(Passes { next: Arc::clone(&nexts), kept: Vec::new(), asked: 0 }, SpawnOptions::new())
         .unwrap();
-    let mut begun = false;
     let first = process(move |events, out| {
-        if !std::mem::replace(&mut begun, true) {
-            out.command(Tag(1), Sleep(Duration::from_micros(10)));
-        }
         for event in events.by_ref() {
             match event {
+                Event::Message(_) => out.command(Tag(1), Sleep(Duration::from_micros(10))),
                 Event::YieldComplete { tag: Tag(1), .. } => out.ask(Tag(2), middle, (), Some(LIMIT)),
                 Event::YieldComplete { result, .. } => tell.send(result?.take::<End>().unwrap())?,
                 _ => {}
@@ -720,6 +717,7 @@ fn a_circle_that_a_timer_begins_is_named_as_well() {
     });
     let first = scheduler.spawn(first, SpawnOptions::new()).unwrap();
     *nexts.lock().unwrap() = Some(first);
+    send(Package::new(first, ())).unwrap();
     assert_eq!(recv(&told), Err(vec![first.local(), middle.local(), first.local()]));
     drop(b);
 }

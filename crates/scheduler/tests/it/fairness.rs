@@ -5,7 +5,7 @@
 //! his turns are not of one clock, so only those count who ran where they were queued.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -537,6 +537,54 @@ fn work_behind_a_long_step_is_found_by_others() {
         until("the long step ends", || ended.load(SeqCst));
     }
     println!("B ran on another worker after {delays:?}");
+}
+
+/// Long turns, and a global queue that is never empty: neither side waits for the other to run dry.
+#[test]
+fn behind_long_turns_newcomers_come_in_rows_and_locals_between() {
+    const LONG: Duration = Duration::from_millis(4);
+    let s = Scheduler::builder().workers(1).spares(0).start().expect("it starts");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let spin = || {
+        let began = Instant::now();
+        while began.elapsed() < LONG {
+            std::hint::spin_loop();
+        }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let (order, stop) = (Arc::clone(&order), Arc::clone(&stop));
+        let local = process(move |events: &mut Events<'_>, out: &mut StepOutput<'_>| {
+            events.by_ref().for_each(drop);
+            order.lock().unwrap().push(true);
+            spin();
+            if !stop.load(SeqCst) {
+                out.continue_soon();
+            }
+            Ok(())
+        });
+        s.spawn(local, SpawnOptions::new()).unwrap();
+    }
+    until("the local ones run", || order.lock().unwrap().len() > 2);
+    for _ in 0..100 {
+        let order = Arc::clone(&order);
+        s.spawn_once(move |_| {
+            order.lock().unwrap().push(false);
+            spin();
+        })
+        .unwrap();
+    }
+    until("all newcomers ran", || order.lock().unwrap().iter().filter(|is_local| !**is_local).count() == 100);
+    stop.store(true, SeqCst);
+    let order = order.lock().unwrap().clone();
+    let first = order.iter().position(|is_local| !is_local).unwrap();
+    let last = order.iter().rposition(|is_local| !is_local).unwrap();
+    let rows = order[first..=last].split(|is_local| *is_local).map(<[bool]>::len);
+    assert!(rows.clone().max().unwrap() <= 16, "{order:?}");
+    let locals = order[first..=last].iter().filter(|is_local| **is_local).count();
+    println!("{locals} local turns while 100 newcomers ran");
+    // Without rows: 61 local turns for each newcomer.
+    assert!((6..=100).contains(&locals), "{locals}");
 }
 
 /// As FC-010: due timers of a worker in a long step are fired by others.
