@@ -56,6 +56,7 @@
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
 //! | `poller/` | readiness of sockets, learned by the workers themselves |
 //! | `net/`, `fs.rs` | sockets, files |
+//! | `signal.rs`, `child/` | signals, child processes, heard by the poller too |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -78,6 +79,8 @@ mod process;
 
 #[cfg(not(loom))]
 pub mod channel;
+#[cfg(all(unix, not(loom)))]
+pub mod child;
 #[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
@@ -92,6 +95,8 @@ mod poller;
 mod route;
 #[cfg(not(loom))]
 mod shutdown;
+#[cfg(all(unix, not(loom)))]
+pub mod signal;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::source::{self, ORPHAN, READ_CLOSED, Source, WRITE_CLOSED};
@@ -156,6 +156,37 @@ impl Registration {
         };
         self.quit(direction, waiting);
         Poll::Ready(result)
+    }
+
+    /// As [`Self::poll`] for one who is no task: without a budget, and `waker` may be anything.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    #[cfg(target_os = "linux")]
+    pub(crate) fn poll_as_nobody<R>(
+        &self,
+        waker: &Waker,
+        direction: Direction,
+        waiting: &mut Waiting,
+        mut op: impl FnMut() -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        loop {
+            let seen = self.source.look();
+            match op() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return Poll::Ready(other),
+            }
+            if seen & ORPHAN != 0 {
+                return Poll::Ready(Err(ended()));
+            }
+            self.source.clear(seen, direction);
+            if let Some(number) = self.source.wait(direction, waiting.number, waker) {
+                waiting.number = number;
+                return Poll::Pending;
+            }
+            waiting.number = 0;
+        }
     }
 
     /// A try found that it is not ready, though it seemed to be when [`Self::seen`] was called.

@@ -6,6 +6,8 @@
 )]
 
 mod channel;
+#[cfg(unix)]
+mod child;
 mod circles;
 mod clock;
 mod commands;
@@ -23,6 +25,8 @@ mod names;
 mod net;
 mod routing;
 mod shutdown;
+#[cfg(unix)]
+mod signal;
 mod stack;
 mod stress;
 mod supervisor;
