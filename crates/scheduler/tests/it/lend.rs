@@ -511,6 +511,138 @@ fn no_more_threads() {
     still_works(&s, 100);
 }
 
+/// FC-023: a limit on the threads of a user (`ulimit -u`).
+#[test]
+#[cfg(target_os = "linux")]
+fn at_a_users_limit_of_threads_the_rest_waits_its_turn() {
+    in_a_program_of_its_own("lend::few_threads_for_a_user");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "run by `at_a_users_limit_of_threads_the_rest_waits_its_turn`, in a program of its own"]
+fn few_threads_for_a_user() {
+    use evener_scheduler::commands::Blocking;
+    use std::os::unix::fs::PermissionsExt;
+
+    const PROCESSES: usize = 20_000;
+    const MORE: u64 = 12;
+
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count() as u64;
+    /// How many threads the processes of a user have.
+    fn threads_of(user: u32) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let of_user = all.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == user));
+        of_user
+            .map(|entry| std::fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count) as u64)
+            .sum()
+    }
+
+    let s = started(Scheduler::builder().workers(2).spares(16).blocking(64, 1 << 20));
+    let (pid, told) = teller(&s);
+    let folder = std::env::temp_dir().join(format!("evener-threads-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let fifo = folder.join("fifo");
+    let made = std::process::Command::new("mkfifo").args(["-m", "666"]).arg(&fifo).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo (coreutils) makes it");
+    // Root has no limit: it becomes a user whom nobody else is. SAFETY: no memory is involved.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if is_root {
+        let user = 50_000 + std::process::id() % 10_000;
+        // SAFETY: no memory is involved; the C library does it for every thread.
+        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+    }
+    let limit = |more: u64| {
+        // SAFETY: no memory is involved.
+        let user = unsafe { libc::geteuid() };
+        let of_others = if is_root { 0 } else { threads_of(user) - threads() };
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the place for the answer is alive.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &mut limit) }, 0);
+        limit.rlim_cur = of_others + threads() + more;
+        // SAFETY: the limit is alive.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
+    };
+    let before = threads();
+    limit(MORE);
+
+    // Each opens a FIFO for reading, which blocks till somebody writes.
+    let (well, ill) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let spawn = || {
+        let (fifo, well, ill) = (fifo.clone(), Arc::clone(&well), Arc::clone(&ill));
+        let mut act = Some(move || drop(std::fs::File::open(fifo).unwrap()));
+        let step = move |events: &mut Events<'_>, out: &mut StepOutput<'_>| {
+            for event in events.by_ref() {
+                if let Event::YieldComplete { result, .. } = event {
+                    match result {
+                        Ok(_) => well.fetch_add(1, SeqCst),
+                        Err(error) => {
+                            assert!(error.to_string().contains("no thread"), "{error}");
+                            ill.fetch_add(1, SeqCst)
+                        }
+                    };
+                    out.done(());
+                }
+            }
+            if let Some(act) = act.take() {
+                out.command(Tag(1), Blocking::new(act));
+            }
+            Ok(())
+        };
+        let pid = s.spawn(process(step), SpawnOptions::new()).unwrap();
+        // Its first turn may have come, and all have been over, before this.
+        let _ = send(Package::new(pid, 0_u64));
+    };
+    (0..PROCESSES).for_each(|_| spawn());
+    until("all have a thread or wait for one", || {
+        let (threads, waiting) = s.stats().blocking;
+        threads + waiting == PROCESSES
+    });
+    let (running, waiting) = s.stats().blocking;
+    println!("{running} closures block, {waiting} wait for their turn, {} threads before", before);
+    assert!((1..=MORE as usize).contains(&running), "{running}");
+    assert!(threads() <= before + MORE);
+    assert_eq!((well.load(SeqCst), ill.load(SeqCst)), (0, 0));
+    // The others run on, those that block by their own word among them: nobody stands in for them.
+    let (sender, over) = channel();
+    for _ in 0..50 {
+        let sender = sender.clone();
+        s.spawn_once(move |_| {
+            blocking(|| std::thread::sleep(Duration::from_millis(2)));
+            sender.send(()).unwrap();
+        })
+        .unwrap();
+    }
+    (0..50).for_each(|_| recv(&over));
+    let spares = s.stats().spares;
+    assert!(spares.not_started > 0 && spares.refused > 0, "{spares:?}");
+    send(Package::new(pid, 1_u64)).unwrap();
+    assert_eq!(recv(&told), 1);
+    still_works(&s, 1000);
+    // The FIFO has a writer: each comes to its turn.
+    let writer = std::fs::File::options().write(true).open(&fifo).unwrap();
+    until("all have had their turn", || well.load(SeqCst) == PROCESSES);
+    drop(writer);
+    assert_eq!(ill.load(SeqCst), 0);
+
+    // Nobody is there to come to it, and nobody can be started: an error for who asked.
+    until("the threads leave", || s.stats().blocking == (0, 0));
+    until("they have left", || threads() <= before);
+    limit(0);
+    (0..10).for_each(|_| spawn());
+    until("each hears of it", || ill.load(SeqCst) == 10);
+    still_works(&s, 100);
+    // And when there is room again it works.
+    limit(1);
+    let writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+    spawn();
+    until("it has run", || well.load(SeqCst) == PROCESSES + 1);
+    drop(writer);
+    std::fs::remove_file(&fifo).unwrap();
+}
+
 /// FC-025: closures that block while the scheduler ends, by a shutdown or a drop.
 #[test]
 fn steps_that_block_end_with_the_scheduler() {

@@ -35,3 +35,5 @@ mod task;
 mod time;
 mod trace;
 mod typed;
+#[cfg(unix)]
+mod waits;

@@ -21,7 +21,10 @@ use evener_scheduler::{
     ProcessError, Scheduler, SendError, SpawnOptions, StepOutput, Tag, Topic, blocking, send,
 };
 
-use crate::support::{LIMIT, Rng, quiet_panics};
+use crate::support::{LIMIT, Rng, from_env, quiet_panics};
+
+#[cfg(unix)]
+mod sockets;
 
 /// A value behind a lock made of one atomic.
 struct Spin<T> {
@@ -546,20 +549,21 @@ fn round(seed: u64) -> Totals {
     Totals { messages: world.received.load(SeqCst), processes: world.completed.load(SeqCst) }
 }
 
-#[test]
-fn nothing_is_lost_doubled_or_reordered() {
-    quiet_panics();
-    let from_env = |name: &str, default: u64| {
-        std::env::var(name)
-            .ok()
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-    };
+/// How long to go on, and from which seed.
+fn span_and_seed() -> (Duration, u64) {
     let span = Duration::from_secs(from_env("EVENER_STRESS_SECS", 3));
     let seed = from_env("EVENER_STRESS_SEED", 1);
     println!(
         "stress: seed {seed}; repeat with EVENER_STRESS_SEED={seed} EVENER_STRESS_SECS={}",
         span.as_secs()
     );
+    (span, seed)
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered() {
+    quiet_panics();
+    let (span, seed) = span_and_seed();
     let began = Instant::now();
     let (mut rounds, mut messages, mut processes) = (0, 0, 0);
     let mut next_line = Duration::from_secs(10);

@@ -34,6 +34,11 @@ pub(crate) fn quiet_panics() {
     });
 }
 
+/// A number from the environment, for tests that can run longer than they do by default.
+pub(crate) fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
 /// Waits for `done`, and fails after [`LIMIT`].
 #[track_caller]
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
