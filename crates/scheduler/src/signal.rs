@@ -35,7 +35,7 @@ use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 
 use crate::poller::source::READ;
-use crate::poller::{self, Direction, Registration, Waiting};
+use crate::poller::{self, Direction, Registration, Waiting, leaving};
 
 /// Which signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -143,7 +143,13 @@ impl Signal {
     /// # Errors
     /// There is no scheduler here, or the one where it was first waited for has ended.
     pub async fn recv(&mut self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_recv(cx)).await
+        leaving(self, Self::leave, Self::poll_recv).await
+    }
+
+    fn leave(&mut self) {
+        if let Some(registration) = &self.registration {
+            registration.quit(Direction::Read, &mut self.waiting);
+        }
     }
 
     /// As [`Self::recv`], for a future of your own.
@@ -190,9 +196,7 @@ impl futures_core::Stream for Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        if let Some(registration) = &self.registration {
-            registration.quit(Direction::Read, &mut self.waiting);
-        }
+        self.leave();
         // Closes the handler's side. The handler itself stays.
         unregister(self.id);
     }

@@ -19,7 +19,7 @@ pub(super) struct Exit {
 pub(super) enum Ending {
     #[cfg(target_os = "linux")]
     Pidfd(pidfd::Pidfd),
-    /// A listener, made by the first wait.
+    /// A listener, for the time of a wait.
     Signal(Option<Signal>),
 }
 
@@ -31,6 +31,15 @@ impl Exit {
         }
         let _ = engine;
         Self { ending: Ending::Signal(None), child }
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn leave(&mut self) {
+        match &mut self.ending {
+            #[cfg(target_os = "linux")]
+            Ending::Pidfd(pidfd) => pidfd.leave(),
+            Ending::Signal(listener) => *listener = None,
+        }
     }
 
     /// The status of the child when it has ended.
@@ -96,6 +105,10 @@ pub(super) mod pidfd {
             Ok(Self { registration, waiting: Waiting::default(), _fd: fd })
         }
 
+        pub(super) fn leave(&mut self) {
+            self.registration.quit(Direction::Read, &mut self.waiting);
+        }
+
         pub(super) fn poll(
             &mut self,
             cx: &mut Context<'_>,
@@ -118,7 +131,7 @@ pub(super) mod pidfd {
 
     impl Drop for Pidfd {
         fn drop(&mut self) {
-            self.registration.quit(Direction::Read, &mut self.waiting);
+            self.leave();
         }
     }
 

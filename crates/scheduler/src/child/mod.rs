@@ -48,7 +48,8 @@ use std::task::Poll;
 
 pub use pipe::{ChildStderr, ChildStdin, ChildStdout};
 
-use crate::{blocking, poller};
+use crate::blocking;
+use crate::poller::{self, leaving};
 use exit::Exit;
 use pipe::read_all;
 
@@ -276,8 +277,7 @@ impl Child {
     /// The system's; the scheduler has ended.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
-        let exit = self.exit();
-        poll_fn(|cx| exit.poll(cx)).await
+        leaving(self.exit(), Exit::leave, Exit::poll).await
     }
 
     /// The status, if it has ended.

@@ -1,18 +1,34 @@
 //! The pipes of a child.
 
 use std::fs::File;
-use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
 
 use crate::poller::source::{READ, WRITE};
-use crate::poller::{Direction, Registration, Waiting};
+use crate::poller::{Direction, Registration, Waiting, leaving};
 use crate::route::host::Engine;
+
+/// Bytes of one read of [`Pipe::read_to_end`], at least.
+const CHUNK: usize = 8192;
+/// And at most: what a pipe of Linux holds by default.
+const CHUNK_MAX: usize = 65_536;
+
+/// Bytes of which only the first `len` were read.
+struct Rest<'a> {
+    bytes: &'a mut Vec<u8>,
+    len: usize,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.bytes.truncate(self.len);
+    }
+}
 
 /// Our end of a pipe, in one direction. Dropped in this order: out of the poller, then closed.
 #[derive(Debug)]
@@ -41,6 +57,31 @@ impl Pipe {
         registration.poll_bytes(cx, *direction, waiting, None, len, || op(io))
     }
 
+    fn leave(&mut self) {
+        self.registration.quit(self.direction, &mut self.waiting);
+    }
+
+    async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        leaving(self, Self::leave, |pipe, cx| pipe.poll(cx, buf.len(), |mut io| io.read(buf))).await
+    }
+
+    async fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        let before = bytes.len();
+        loop {
+            let len = bytes.len();
+            bytes.reserve(CHUNK);
+            bytes.resize(bytes.capacity().min(len + CHUNK_MAX), 0);
+            // What is cut off on the way out, when this future is dropped as well.
+            let mut rest = Rest { bytes, len };
+            let read = self.read(&mut rest.bytes[len..]).await?;
+            rest.len += read;
+            drop(rest);
+            if read == 0 {
+                return Ok(bytes.len() - before);
+            }
+        }
+    }
+
     fn into_fd(self) -> io::Result<OwnedFd> {
         let fd = self.io.try_clone()?.into();
         set_blocking(&fd, true)?;
@@ -50,7 +91,7 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.registration.quit(self.direction, &mut self.waiting);
+        self.leave();
     }
 }
 
@@ -87,7 +128,8 @@ impl ChildStdin {
     /// # Errors
     /// `BrokenPipe`: the child reads no more, or this was closed; the system's others; the scheduler has ended.
     pub async fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_write(cx, buf)).await
+        let poll = |pipe: &mut Pipe, cx: &mut Context<'_>| pipe.poll(cx, buf.len(), |mut io| io.write(buf));
+        leaving(self.pipe()?, Pipe::leave, poll).await
     }
 
     /// Writes it all. If the future is dropped before, part of it may have been written.
@@ -156,7 +198,7 @@ macro_rules! reader {
             /// # Errors
             /// The system's; the scheduler has ended.
             pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, buf)).await
+                self.0.read(buf).await
             }
 
             /// Reads to the end, which is when nobody has the other side any more. What was read by a future
@@ -165,7 +207,7 @@ macro_rules! reader {
             /// # Errors
             /// As [`Self::read`].
             pub async fn read_to_end(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
-                poll_read_to_end(&mut self.0, bytes).await
+                self.0.read_to_end(bytes).await
             }
 
             /// The descriptor, which blocks again: to be the stdin of another child, for one.
@@ -207,32 +249,11 @@ macro_rules! reader {
 reader!(ChildStdout "What a child writes.");
 reader!(ChildStderr "What a child writes when something went wrong.");
 
-/// Bytes of one read of [`poll_read_to_end`], at least.
-const CHUNK: usize = 8192;
-
-async fn poll_read_to_end(pipe: &mut Pipe, bytes: &mut Vec<u8>) -> io::Result<usize> {
-    let before = bytes.len();
-    poll_fn(|cx| {
-        loop {
-            let len = bytes.len();
-            bytes.reserve(CHUNK);
-            bytes.resize(bytes.capacity(), 0);
-            let room = bytes.len() - len;
-            let read = pipe.poll(cx, room, |mut io| io.read(&mut bytes[len..]));
-            bytes.truncate(len + if let Poll::Ready(Ok(read)) = &read { *read } else { 0 });
-            if ready!(read)? == 0 {
-                return Poll::Ready(Ok(len - before));
-            }
-        }
-    })
-    .await
-}
-
 /// All that comes from a pipe, if there is one.
 pub(super) async fn read_all(mut pipe: Option<impl AsMut<Pipe>>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = &mut pipe {
-        poll_read_to_end(pipe.as_mut(), &mut bytes).await?;
+        pipe.as_mut().read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }

@@ -62,6 +62,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use post::{Post, Sleep, Taken};
+#[cfg(unix)]
+pub(crate) use registration::leaving;
 pub(crate) use registration::{Registration, Timer, Waiting};
 pub(crate) use source::Direction;
 use sys::{Buffer, Sys};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::source::{self, ORPHAN, READ_CLOSED, Source, WRITE_CLOSED};
@@ -165,7 +165,7 @@ impl Registration {
     #[cfg(target_os = "linux")]
     pub(crate) fn poll_as_nobody<R>(
         &self,
-        waker: &Waker,
+        waker: &std::task::Waker,
         direction: Direction,
         waiting: &mut Waiting,
         mut op: impl FnMut() -> io::Result<R>,
@@ -207,6 +207,23 @@ impl Registration {
             waiting.number = 0;
         }
     }
+}
+
+/// Waits through one that has a place of its own in a list, and leaves that list when the future is dropped.
+#[cfg(unix)]
+pub(crate) async fn leaving<T, R>(
+    who: &mut T,
+    leave: fn(&mut T),
+    mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Poll<R>,
+) -> R {
+    struct Leaves<'a, T>(&'a mut T, fn(&mut T));
+    impl<T> Drop for Leaves<'_, T> {
+        fn drop(&mut self) {
+            (self.1)(self.0);
+        }
+    }
+    let waits = Leaves(who, leave);
+    std::future::poll_fn(|cx| poll(waits.0, cx)).await
 }
 
 impl Drop for Registration {

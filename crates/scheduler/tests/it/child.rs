@@ -152,6 +152,7 @@ fn a_wait_ends_with_the_child_and_may_be_given_up_before() {
         assert!(child.try_wait().unwrap().is_none());
         for _ in 0..3 {
             assert!(time::timeout(Duration::from_millis(2), child.wait()).await.is_err());
+            assert_eq!(s.registrations().socket_waiters, 0, "a wait that was given up is left");
         }
         let waits = task::spawn(async move {
             let status = child.wait().await.unwrap();

@@ -187,6 +187,7 @@ fn between_waits_apart() {
         for count in [1, 3, 500] {
             // A wait that gives up takes nothing.
             assert!(poll_once(listener.recv()).is_pending());
+            assert_eq!(s.registrations().socket_waiters, 0);
             (0..count).for_each(|_| send_to_myself(SignalKind::user_defined2()));
             soon(listener.recv()).await.unwrap();
             // The handler runs on some thread of the program: it may be that the last came after the look.
@@ -201,6 +202,28 @@ fn between_waits_apart() {
         assert!(heard.await.expect("it has not ended").is_ok());
     });
     assert_nothing_left(&s);
+}
+
+#[test]
+fn a_listener_and_the_trace_hear_the_same_signal() {
+    in_a_program_of_its_own("signal::with_a_trace_apart");
+}
+
+#[test]
+#[ignore = "run by a_listener_and_the_trace_hear_the_same_signal, in a program of its own"]
+fn with_a_trace_apart() {
+    let path = std::env::temp_dir().join(format!("evener-signal-{}.json", std::process::id()));
+    let s = Scheduler::builder().workers(2).trace_on_signal(&path).start().unwrap();
+    let mut listener = signal(SignalKind::user_defined2()).unwrap();
+    // The first begins the trace, the second ends it and writes it.
+    until("both are heard", || {
+        send_to_myself(SignalKind::user_defined2());
+        s.block_on(soon(listener.recv())).unwrap();
+        path.exists()
+    });
+    drop(listener);
+    s.shutdown(LIMIT);
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
