@@ -74,11 +74,25 @@ pub(super) fn polled() -> Option<Pid> {
     polled_pid().map(crate::route::pid_of)
 }
 
+/// The header of the task that this thread polls.
+fn with_header<R>(act: impl FnOnce(&Header) -> R) -> Option<R> {
+    let header = POLLED.with(|polled| polled.header.get());
+    // SAFETY: set for the time of a poll, during which the task lives, and its runner is this thread.
+    unsafe { header.as_ref() }.map(act)
+}
+
 /// Has the polled task been asked to end? If not, `waker` is woken when it is.
 pub(super) fn listen_for_cancel(waker: &Waker) -> bool {
-    let header = POLLED.with(|polled| polled.header.get());
-    // SAFETY: set for the time of a poll, during which the task lives.
-    unsafe { header.as_ref() }.is_some_and(|header| header.listen_for_cancel(waker))
+    with_header(|header| header.listen_for_cancel(waker)).unwrap_or(false)
+}
+
+/// `waker` is woken when the polled task has got events. Its own is, without this: its process runs then.
+#[inline]
+pub(super) fn listen_for_events(waker: &Waker) {
+    let own = waker::of(POLLED.with(|polled| polled.data.get()));
+    if !waker.will_wake(&own) {
+        with_header(|header| header.listen_for_events(waker));
+    }
 }
 
 /// Runs `act` with the place where this thread spawns.

@@ -27,7 +27,7 @@
 //! | --- | --- |
 //! | FIFO, with `p` before it | `(p + 1) * 2B` (`B` where the deque runs dry) |
 //! | deque, with `p` older ones | `(p + 1) * 2B` |
-//! | run-next place | 1, or a turn of step 4 first: `B` |
+//! | run-next place | 1, or a turn of step 4 first: `B`; displaced by a later wake: as in the deque |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
 //! | socket, ready | `L`, or half a millisecond, or one turn and `poller::STALE`, whichever is longer; then as a process that was woken |
