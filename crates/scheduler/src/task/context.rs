@@ -44,6 +44,7 @@ pub(super) fn begin_poll(data: usize, header: &Header) {
 /// The poll has ended. `true`: the task woke itself meanwhile.
 #[inline]
 pub(super) fn end_poll() -> bool {
+    coop::end();
     POLLED.with(|polled| {
         polled.data.set(waker::NOBODY);
         polled.header.set(std::ptr::null());
@@ -196,7 +197,9 @@ pub(crate) fn wait<F: Future>(future: F, limit: Option<Duration>) -> Option<F::O
         // Acquire: pairs with the Release in `wake_by_ref`: the poll sees why it was woken.
         unpark.is_woken.swap(false, Ordering::Acquire);
         coop::reset();
-        if let Poll::Ready(result) = future.as_mut().poll(&mut cx) {
+        let polled = future.as_mut().poll(&mut cx);
+        coop::end();
+        if let Poll::Ready(result) = polled {
             break Some(result);
         }
         if unpark.is_woken.load(Ordering::Relaxed) {
