@@ -278,6 +278,7 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
     if hub.live() == 0 {
         hub.advance(Phase::Gone);
         hub.poller.orphan_all();
+        hub.end_timers();
         hub.wake_all();
         engine.spares.close(hub);
         // A worker that parks just now looks at the phase after entering the list.

@@ -110,6 +110,8 @@ pub(crate) struct Hub {
     pub(crate) poller: &'static Poller,
     pub(crate) trace: trace::Control,
     phase: AtomicU32,
+    /// How many schedulers have used it before.
+    life: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
@@ -149,6 +151,7 @@ impl Hub {
         let (hub, is_new) = table.take(workers).ok_or(StartError::TooManyHosts(HOSTS_MAX))?;
         hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
         if !is_new {
+            hub.life.fetch_add(1, Relaxed);
             hub.outside_births.store(0, Relaxed);
             hub.dropped_outside.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
@@ -175,6 +178,7 @@ impl Hub {
             watch: Watch::new(),
             poller,
             phase: AtomicU32::new(Phase::Gone as u32),
+            life: AtomicU32::new(0),
             trace: trace::Control::new(),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
@@ -184,11 +188,21 @@ impl Hub {
         }))
     }
 
+    /// Its present life; for what may be left of an earlier one.
+    pub(crate) fn life(&self) -> u32 {
+        self.life.load(Relaxed)
+    }
+
+    /// Takes all timers away. Futures that wait for one are woken.
+    pub(crate) fn end_timers(&self) {
+        for worker in &self.workers {
+            worker.timers.end();
+        }
+    }
+
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
     fn give_back(&'static self) {
-        for worker in &self.workers {
-            worker.timers.clear();
-        }
+        self.end_timers();
         self.trace.reset();
         TABLE.lock().free.push(self);
     }
@@ -351,11 +365,13 @@ impl Hub {
     /// Workers and spares that may have work have numbers below this.
     #[inline]
     pub(crate) fn in_use(&self) -> usize {
-        self.in_use.load(Relaxed)
+        // Acquire: pairs with the Release in `set_in_use`; who sees the number finds the spare.
+        self.in_use.load(Acquire)
     }
 
     pub(crate) fn set_in_use(&self, end: usize) {
-        self.in_use.store(end, Relaxed);
+        // Release: pairs with the Acquire in `in_use`.
+        self.in_use.store(end, Release);
     }
 
     /// Makes that spare, if it is not there; under the lock of the spares.
