@@ -34,6 +34,9 @@ use crate::{Payload, Pid, shutdown};
 
 /// At most so many hosts are alive in one program.
 const HOSTS_MAX: usize = 4096;
+/// The stack of a thread, at least and at most.
+const STACK_MIN: usize = 128 << 10;
+const STACK_MAX: usize = 1 << 30;
 /// At most so many workers has a host.
 pub const WORKERS_MAX: usize = 1024;
 
@@ -469,6 +472,7 @@ pub(crate) struct Config {
     pub(crate) blocking_threads_max: usize,
     pub(crate) blocking_queue_max: usize,
     pub(crate) spares_max: usize,
+    pub(crate) stack_size: Option<usize>,
 }
 
 /// The working parts of a host, shared by its workers and handles.
@@ -625,6 +629,7 @@ impl Builder {
                 blocking_threads_max: 256,
                 blocking_queue_max: 1 << 20,
                 spares_max: 64,
+                stack_size: None,
             },
             commands: Vec::new(),
             allowed: None,
@@ -689,6 +694,19 @@ impl Builder {
     #[must_use]
     pub fn spares(mut self, max: usize) -> Self {
         self.config.spares_max = max;
+        self
+    }
+
+    /// The stack of each of the host's threads, in bytes: 131,072 to 1,073,741,824. By default what the standard
+    /// library gives: 2 MiB, or what `RUST_MIN_STACK` says. A thread's stack takes address space; memory only as
+    /// far as it is used.
+    ///
+    /// What must fit into it: the deepest step, several times over the largest message that a step takes, and
+    /// the result of a future. (The state of a process, a future and a spawned closure lie elsewhere, however
+    /// large they are.) What does not fit ends the program, as any stack overflow does: box what is large.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.config.stack_size = Some(bytes);
         self
     }
 
@@ -768,6 +786,12 @@ impl Builder {
         within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
         within("spares", config.spares_max as u64, 0, SPARES_MAX as u64)?;
+        within(
+            "stack_size",
+            config.stack_size.unwrap_or(STACK_MIN) as u64,
+            STACK_MIN as u64,
+            STACK_MAX as u64,
+        )?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
         self.trace.check()?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
@@ -805,6 +829,7 @@ impl Builder {
             blocking: crate::command::blocking::Pool::new(
                 self.config.blocking_threads_max,
                 self.config.blocking_queue_max,
+                self.config.stack_size,
             ),
             spares: Spares::new(self.config.workers, self.config.spares_max),
             observers: trace::Observers::new(&self.trace, hub),
