@@ -99,6 +99,7 @@ impl<M: Send + 'static> Mailbox<M> {
             // The process waits with an empty inbox: a message wakes it.
             None => {
                 coop::refund();
+                context::listen_for_events(cx.waker());
                 Poll::Pending
             }
         }
@@ -118,6 +119,7 @@ impl<M: Send + 'static> Mailbox<M> {
                     }
                 }
                 Some(Event::Cancel(cancel)) => {
+                    context::cancel();
                     return Some(Err(Stop { reason: cancel.reason, deadline: cancel.deadline }));
                 }
                 _ => {}

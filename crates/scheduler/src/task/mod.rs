@@ -18,8 +18,8 @@
 //!
 //! # Who touches the future and its result
 //!
-//! They lie in one allocation with the handle's waker, shared by the process's body and the
-//! [`JoinHandle`]. Until `DONE` the runner alone touches the stage (the slot's word hands it from runner to
+//! They lie in one cell ([`crate::memory`]) with the handle's waker, shared by the process's body and the
+//! [`JoinHandle`]; the last of the two frees it (`src/task/header.rs`). Until `DONE` the runner alone touches the stage (the slot's word hands it from runner to
 //! runner); the runner writes the result, then sets `DONE` (Release); after that the handle alone touches
 //! it (Acquire). The future is dropped by a worker that has claimed the process: an abort sets the kill bit
 //! and wakes, and dropping a handle does nothing at all.
@@ -117,7 +117,8 @@ pub fn yield_now() -> impl Future<Output = ()> + Send {
 
 /// Resolves when the task has been asked to end: by [`Scheduler::stop`], by a `Cancel` command, or by the
 /// host's shutdown. A task that does not listen goes on till it is done, or till the deadline of who asked.
-/// Outside of a task it never resolves.
+/// In an async actor it does when its [`Mailbox`] has given the word, which stands behind the messages that came
+/// before. Outside of a task it never resolves.
 pub fn cancelled() -> impl Future<Output = ()> + Send {
     struct Cancelled;
     impl Future for Cancelled {

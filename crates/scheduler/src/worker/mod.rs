@@ -27,7 +27,7 @@
 //! | --- | --- |
 //! | FIFO, with `p` before it | `(p + 1) * 2B` (`B` where the deque runs dry) |
 //! | deque, with `p` older ones | `(p + 1) * 2B` |
-//! | run-next place | 1, or a turn of step 4 first: `B` |
+//! | run-next place | 1, or a turn of step 4 first: `B`; displaced by a later wake: as in the deque |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
 //! | socket, ready | `L`, or half a millisecond, or one turn and `poller::STALE`, whichever is longer; then as a process that was woken |
@@ -77,7 +77,7 @@ use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
 use crate::stats::Counters;
-use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
+use crate::sync::{AcqRel, AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
 use crate::trace::{Kind, Tracer};
 use crate::worker::idle::{Left, Parker};
@@ -136,6 +136,8 @@ enum Row {
     Left(usize),
     /// A local process is next.
     Over,
+    /// A local process was next; then another row.
+    Owed,
 }
 
 /// The process that runs next.
@@ -228,7 +230,9 @@ impl WorkerShared {
     }
 
     pub(crate) fn ask_attention(&self) {
-        self.next.1.store(true, Relaxed);
+        // Release: pairs with the Acquire in `look_around`; who answers the call sees why it came. A swap, so that
+        // this holds for each of several calls.
+        self.next.1.swap(true, Release);
     }
 
     /// Processes in its queues, roughly.
@@ -563,7 +567,9 @@ impl Worker {
         self.sample.set(cfg!(feature = "stats"));
         let is_called = self.is_called();
         if is_called {
-            self.shared.next.1.store(false, Relaxed);
+            // A swap: no load below may be ahead of it, or it would undo a call whose cause was not seen.
+            // Acquire: pairs with the Release in `ask_attention`.
+            self.shared.next.1.swap(false, AcqRel);
             // The turn before may have been a long step.
             self.shared.long.note_end(self.shared.turn() - 1, clock::now_nanos());
         }
@@ -604,12 +610,13 @@ impl Worker {
         }
         let left = match (row, is_called) {
             (Row::None, false) => return self.hub.global.try_pop(&InMemory),
-            (Row::None, true) => GLOBAL_MAX,
+            (Row::None, true) | (Row::Owed, _) => GLOBAL_MAX,
             (Row::Left(left), _) => left,
             (Row::Over, false) => return None,
             (Row::Over, true) => {
-                // A local one first; then the call holds.
-                self.shared.ask_attention();
+                // A local one first; then the call holds. (Not by a call: a step that is called gets no events.)
+                self.row.set(Row::Owed);
+                self.until_look.set(0);
                 return None;
             }
         };
@@ -937,13 +944,18 @@ impl Worker {
         woken
     }
 
-    /// Polls without waiting, unless somebody else does. `true`: somebody was woken.
+    /// Polls without waiting, unless somebody else does, for as many events as the FIFO has places: what is
+    /// spilled from it would come to its turn after those who were found later. `true`: somebody was woken.
     #[cold]
     fn poll_now(&self) -> bool {
+        let room = LOCAL_MAX - self.fifo.len();
+        if room == 0 {
+            return false;
+        }
         let Some(mut role) = self.hub.poller.take_role() else {
             return false;
         };
-        let events = role.look(&mut self.polled.borrow_mut());
+        let events = role.look(room, &mut self.polled.borrow_mut());
         drop(role);
         self.note_poll(events);
         self.wake_polled()
@@ -1002,10 +1014,18 @@ impl Worker {
             self.run_until_gone();
         }
         self.found_work();
+        // Who lends to this one from here on finds that the turn has moved, and takes back; who did before is
+        // found by the look. Pairs with the fence in `Absence::lend`.
+        Counters::bump(&self.shared.counters.turns);
+        crate::sync::fence(crate::sync::SeqCst);
         self.recall();
         // It may linger for long: others use its cells.
         self.magazines.flush();
         hub.idle.resign();
+        if hub.poller.is_used() {
+            // Who parked while this one slept in the poller sleeps in its bed.
+            poller::make_sure_somebody_polls(hub);
+        }
         if hub.any_work() && !hub.wake_one(None) {
             hub.watch.ensure_awake();
         }
