@@ -16,7 +16,7 @@
 //! Into a slot: anybody, for ever (see [`crate::process::slot`]). Into a message cell: who pushed it till
 //! its push, the mailbox till its delivery; and a late producer may read the `depth` of a cell that is
 //! free by now, so the first two words of a message cell are touched by atomics alone. Into a body: who
-//! holds its process `RUNNING`.
+//! holds its process `RUNNING`; into a task, its handle as well (`src/task/header.rs`).
 //!
 //! The first chunk of each class uses ordinary pages, later ones ask for large pages: the first touch of
 //! a small page costs some 35 ns for each 64 bytes, of a large one 5 to 10 (measured on the machine of
@@ -24,7 +24,7 @@
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::process::event_queue::Cells;
 use crate::process::slot::Slot;
@@ -393,6 +393,41 @@ impl Links for InMemory {
     #[inline(always)]
     fn next(&self, item: Item) -> &AtomicU32 {
         &slot(item).next
+    }
+}
+
+/// Room for a value of this layout: its address, and its cell, 0 where it is none.
+///
+/// Aborts as the allocator does when a large one cannot be had.
+#[inline(always)]
+pub(crate) fn room(m: &Magazines, layout: Layout) -> Result<(NonNull<u8>, u32), Exhausted> {
+    if let Some(class) = Class::of_body(layout) {
+        let number = m.alloc(class)?;
+        let room = NonNull::new(cell(number)).expect("a cell has an address");
+        return Ok((room, number));
+    }
+    let room = if layout.size() == 0 {
+        NonNull::without_provenance(std::num::NonZero::new(layout.align()).expect("an alignment is not 0"))
+    } else {
+        // SAFETY: the layout is not empty.
+        let room = unsafe { std::alloc::alloc(layout) };
+        NonNull::new(room).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+    };
+    Ok((room, 0))
+}
+
+/// Gives back what [`room`] gave.
+///
+/// # Safety
+/// From [`room`], with this layout; what was there has been dropped or moved out, and nobody touches it any
+/// more.
+#[inline(always)]
+pub(crate) unsafe fn give_back(m: &Magazines, layout: Layout, room: NonNull<u8>, cell: u32) {
+    match Class::of_body(layout) {
+        Some(class) => m.free(class, cell),
+        None if layout.size() == 0 => {}
+        // SAFETY: allocated in `room` with this layout, which is not empty.
+        None => unsafe { std::alloc::dealloc(room.as_ptr(), layout) },
     }
 }
 

@@ -167,6 +167,10 @@ mod imp {
                 pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                     self.0.fetch_or(value, order)
                 }
+                #[track_caller]
+                pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                    self.0.fetch_and(value, order)
+                }
             }
         )*};
     }

@@ -60,10 +60,14 @@ impl Alarm {
         Poll::Pending
     }
 
-    /// Another moment instead.
+    /// Another moment instead; whoever waits is woken then, though another may have called this.
     fn reset(&mut self, due: u64) {
-        self.disarm();
         self.due = due;
+        if let Some(Armed { hub, key, waker }) = self.armed.take() {
+            hub.cancel(key);
+            let key = hub.arm(due, TimerAction::Wake(waker.clone()));
+            self.armed = Some(Armed { hub, key, waker });
+        }
     }
 
     fn disarm(&mut self) {

@@ -18,6 +18,10 @@ impl Quiet {
         Self { rung: Mutex::new(false), changed: Condvar::new() }
     }
 
+    fn has_rung(&self) -> bool {
+        *self.rung.lock()
+    }
+
     fn wait(&self) {
         let mut rung = self.rung.lock();
         while !std::mem::take(&mut *rung) {
@@ -73,18 +77,50 @@ fn who_sleeps_elsewhere_is_woken() {
     wakers_meet_a_sleeper(info, 2, true);
 }
 
+/// A token, left before the sleep or during it: when its waker is through, the bell has rung for who sleeps.
+fn a_token_meets_a_sleeper(info: ModelInfo, looks: bool) {
+    check(info, move || {
+        let quiet = Arc::new(Quiet::new());
+        let parker = Arc::new(Parker::with_bell(quiet.clone()));
+        let mut waker = Some({
+            let parker = parker.clone();
+            thread::spawn(move || parker.unpark())
+        });
+        let sleep = || {
+            waker.take().unwrap().join().unwrap();
+            assert!(quiet.has_rung(), "a token is slept over");
+        };
+        let had_token =
+            if looks { parker.park_elsewhere(sleep) } else { parker.park_elsewhere_blindly(sleep) };
+        if let Some(waker) = waker {
+            waker.join().unwrap();
+        }
+        assert!(had_token);
+    });
+}
+
+#[test]
+fn no_token_is_slept_over() {
+    let info = ModelInfo {
+        name: "poller::no_token_is_slept_over",
+        threads: 2,
+        operations: "sleep in the poller till the waker is through | unpark",
+        preemption_bound: None,
+    };
+    a_token_meets_a_sleeper(info, true);
+}
+
 /// Negative control.
 #[test]
-#[ignore = "open: loom reports the deadlock while its objects are dropped, which aborts the program"]
-#[should_panic(expected = "deadlock")]
+#[should_panic(expected = "a token is slept over")]
 fn without_a_look_at_the_word_a_token_is_slept_over() {
     let info = ModelInfo {
         name: "poller::without_a_look_at_the_word_a_token_is_slept_over",
         threads: 2,
-        operations: "sleep in the poller without a look till it is written | write, unpark",
+        operations: "sleep in the poller without a look till the waker is through | unpark",
         preemption_bound: None,
     };
-    wakers_meet_a_sleeper(info, 1, false);
+    a_token_meets_a_sleeper(info, false);
 }
 
 /// Two sleeps in different places, one after the other: a token finds the sleeper where it is.
@@ -159,7 +195,6 @@ fn a_worker_meets_a_poller(info: ModelInfo, looks_after: bool) {
 }
 
 #[test]
-#[ignore = "open: loom finds an execution in which nobody comes; the watchdog covers it"]
 fn somebody_comes_to_poll() {
     let info = ModelInfo {
         name: "poller::somebody_comes_to_poll",
@@ -181,4 +216,52 @@ fn who_looks_too_early_leaves_nobody() {
         preemption_bound: None,
     };
     a_worker_meets_a_poller(info, false);
+}
+
+/// The only worker parks while a spare that had the role leaves.
+fn a_spare_leaves(info: ModelInfo, makes_sure: bool) {
+    check(info, move || {
+        let shared = Arc::new((Post::new(()), Idle::new(1)));
+        shared.1.join();
+        let spare = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (post, idle) = &*shared;
+                // Back from the poller, and recalled.
+                drop(post.try_take());
+                idle.stop_searching();
+                idle.resign();
+                if makes_sure { post.whom_to_wake(idle) } else { None }
+            })
+        };
+        let (post, idle) = &*shared;
+        idle.enter_at(0, false, false);
+        let polls = post.try_take().map(std::mem::forget).is_some();
+        let chosen = spare.join().unwrap();
+        assert!(polls || chosen.is_some(), "nobody comes to poll");
+    });
+}
+
+#[test]
+fn a_spare_that_leaves_makes_sure() {
+    let info = ModelInfo {
+        name: "poller::a_spare_that_leaves_makes_sure",
+        threads: 2,
+        operations: "park, take the role | take the role, give it back, resign, look",
+        preemption_bound: None,
+    };
+    a_spare_leaves(info, true);
+}
+
+/// Negative control.
+#[test]
+#[should_panic(expected = "nobody comes to poll")]
+fn a_spare_that_leaves_without_a_look_leaves_nobody() {
+    let info = ModelInfo {
+        name: "poller::a_spare_that_leaves_without_a_look_leaves_nobody",
+        threads: 2,
+        operations: "park, take the role | take the role, give it back, resign",
+        preemption_bound: None,
+    };
+    a_spare_leaves(info, false);
 }

@@ -10,12 +10,9 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::BELL;
 use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
+use super::{BELL, EVENTS_MAX};
 use crate::sync::{AtomicBool, Relaxed};
-
-/// Events of one wait, at most.
-const EVENTS_MAX: usize = 256;
 
 /// The descriptor of a socket.
 pub(crate) type Raw = RawFd;
@@ -105,16 +102,18 @@ impl Sys {
     #[allow(clippy::unused_self, reason = "the interface of both layers")]
     pub(crate) fn arm(&self, _raw: Raw, _key: u64, _read: bool, _write: bool) {}
 
-    /// Waits for events, at most for `limit`; never less than that if none comes and nobody rings.
-    pub(crate) fn wait(&self, buffer: &mut Buffer, limit: Option<Duration>) -> io::Result<()> {
+    /// Waits for events, at most for `limit`; never less than that if none comes and nobody rings. It takes up
+    /// to `max` of them; the others stay where they are, in their order.
+    pub(crate) fn wait(&self, buffer: &mut Buffer, limit: Option<Duration>, max: usize) -> io::Result<()> {
         let events = &mut buffer.0;
         events.clear();
-        events.reserve(EVENTS_MAX);
+        let max = max.clamp(1, EVENTS_MAX);
+        events.reserve(max);
         if let Some(limit) = limit
             && !limit.is_zero()
             && !self.is_coarse.load(Relaxed)
         {
-            match self.wait_precisely(events, limit) {
+            match self.wait_precisely(events, limit, max) {
                 // Old kernels do not know the call; some filters refuse what they do not know.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                     self.is_coarse.store(true, Relaxed);
@@ -128,25 +127,28 @@ impl Sys {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
         });
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), limit.as_ref())?;
+        let (given, _) = epoll::wait(&self.epoll, &mut events.spare_capacity_mut()[..max], limit.as_ref())?;
+        let count = given.len();
+        // SAFETY: the kernel has written so many, and the list was empty.
+        unsafe { events.set_len(count) };
         Ok(())
     }
 
     /// By `epoll_pwait2`, to the nanosecond. (rustix has it too, but behind a feature that takes the old
     /// call away from every crate of the program.)
-    fn wait_precisely(&self, events: &mut Vec<Event>, limit: Duration) -> io::Result<()> {
+    fn wait_precisely(&self, events: &mut Vec<Event>, limit: Duration, max: usize) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         // The kernel's own type, 64 bits wide on every machine.
         let limit: [i64; 2] =
             [i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_nanos())];
-        // SAFETY: the list has room for EVENTS_MAX events of the kernel's layout, which `Event` has; the
+        // SAFETY: the list has room for `max` events of the kernel's layout, which `Event` has; the
         // limit is alive; no signal mask is given.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
                 self.epoll.as_raw_fd(),
                 events.as_mut_ptr(),
-                EVENTS_MAX as libc::c_int,
+                max as libc::c_int,
                 limit.as_ptr(),
                 std::ptr::null::<libc::sigset_t>(),
                 0_usize,
@@ -182,11 +184,11 @@ mod tests {
             for micros in [1, 50, 999, 1001, 2500] {
                 let limit = Duration::from_micros(micros);
                 let began = clock::now();
-                sys.wait(&mut buffer, Some(limit)).unwrap();
+                sys.wait(&mut buffer, Some(limit), 1).unwrap();
                 assert!(clock::now() - began >= limit, "{micros} us, coarse: {is_coarse}");
                 assert_eq!(buffer.events().count(), 0);
             }
-            sys.wait(&mut buffer, Some(Duration::ZERO)).unwrap();
+            sys.wait(&mut buffer, Some(Duration::ZERO), 1).unwrap();
         }
     }
 
@@ -196,14 +198,14 @@ mod tests {
         let mut buffer = Buffer::new();
         for _ in 0..3 {
             sys.ring();
-            sys.wait(&mut buffer, None).unwrap();
+            sys.wait(&mut buffer, None, EVENTS_MAX).unwrap();
             assert_eq!(buffer.events().map(|(key, _)| key).collect::<Vec<_>>(), [BELL]);
         }
         // Rings during no wait are one edge.
         sys.ring();
         sys.ring();
-        sys.wait(&mut buffer, None).unwrap();
-        sys.wait(&mut buffer, Some(Duration::from_micros(1))).unwrap();
+        sys.wait(&mut buffer, None, EVENTS_MAX).unwrap();
+        sys.wait(&mut buffer, Some(Duration::from_micros(1)), EVENTS_MAX).unwrap();
         assert_eq!(buffer.events().count(), 0);
     }
 }

@@ -82,6 +82,8 @@ pub(crate) const FRESH: u64 = 500_000;
 pub(crate) const STALE: u64 = 10_000_000;
 /// So long after the last event the monitor still looks every [`STALE`], and need not be called.
 const LIVELY: u64 = 100_000_000;
+/// Events of one poll, at most: as many as a worker's queue has places.
+const EVENTS_MAX: usize = crate::worker::LOCAL_MAX;
 /// The longest sleep of the monitor while descriptors are registered.
 pub(crate) const WATCH: Duration = Duration::from_millis(200);
 /// A wake that has not been heard for so long is taken for lost, in nanoseconds: a thread that waits for a
@@ -249,22 +251,22 @@ impl Bell for &'static Poller {
 }
 
 impl Role {
-    /// Looks without waiting. Who is to be woken is put among `wakers`; the answer is how many events there
-    /// were.
-    pub(crate) fn look(&mut self, wakers: &mut Vec<Waker>) -> u64 {
-        self.wait(Some(Duration::ZERO), wakers)
+    /// Looks without waiting, for at most `max` events. Who is to be woken is put among `wakers`; the answer is
+    /// how many events there were.
+    pub(crate) fn look(&mut self, max: usize, wakers: &mut Vec<Waker>) -> u64 {
+        self.wait(Some(Duration::ZERO), max, wakers)
     }
 
     /// Sleeps till an event, a ring, or the end of `limit`, as worker `me`.
     pub(crate) fn sleep(&mut self, me: u16, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
         let post = &self.poller.post;
-        post.sleeping(me, || self.wait(limit, wakers))
+        post.sleeping(me, || self.wait(limit, EVENTS_MAX, wakers))
     }
 
-    fn wait(&mut self, limit: Option<Duration>, wakers: &mut Vec<Waker>) -> u64 {
+    fn wait(&mut self, limit: Option<Duration>, max: usize, wakers: &mut Vec<Waker>) -> u64 {
         let sys = self.sys;
         let events = self.tools.with(|buffer| {
-            if let Err(error) = sys.wait(buffer, limit) {
+            if let Err(error) = sys.wait(buffer, limit, max) {
                 // Interrupted by a signal or a debugger: as if nothing had come. Nothing else is possible
                 // with arguments that are right; and a worker that cannot wait must not stop the others.
                 debug_assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{error}");
@@ -347,7 +349,7 @@ impl Watchdog {
     fn poll(&mut self, hub: &'static Hub) {
         if let Some(mut role) = hub.poller.take_role() {
             hub.poller.counts.monitor_polls.fetch_add(1, Relaxed);
-            role.look(&mut self.wakers);
+            role.look(EVENTS_MAX, &mut self.wakers);
             drop(role);
             wake_all(&mut self.wakers);
         }
@@ -355,8 +357,8 @@ impl Watchdog {
     }
 }
 
-/// To be called by a thread that is no worker, after it has registered something or given the role back.
-fn make_sure_somebody_polls(hub: &'static Hub) {
+/// To be called by a thread that is no worker, or no more, after it has registered something or given the role back.
+pub(crate) fn make_sure_somebody_polls(hub: &'static Hub) {
     if let Some(worker) = hub.poller.post.whom_to_wake(&hub.idle) {
         hub.entry(worker as usize).parker.unpark();
     }

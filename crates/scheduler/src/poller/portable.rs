@@ -4,12 +4,13 @@
 //! whether a short read has emptied a socket, so readiness is cleared only by a try that would have waited.
 
 use std::io;
+use std::num::NonZero;
 use std::time::Duration;
 
 use polling::{Event, Events, PollMode};
 
-use super::BELL;
 use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
+use super::{BELL, EVENTS_MAX};
 
 #[cfg(unix)]
 mod raw {
@@ -73,7 +74,7 @@ pub(crate) struct Buffer(Events);
 
 impl Buffer {
     pub(crate) fn new() -> Self {
-        Self(Events::new())
+        Self(Events::with_capacity(NonZero::new(EVENTS_MAX).expect("it is not 0")))
     }
 
     /// Key and readiness of each event of the last wait. Where an address has 32 bits the key has lost
@@ -134,8 +135,9 @@ impl Sys {
         debug_assert!(armed.is_ok(), "{armed:?}");
     }
 
-    /// Waits for events, at most for `limit`.
-    pub(crate) fn wait(&self, buffer: &mut Buffer, limit: Option<Duration>) -> io::Result<()> {
+    /// Waits for events, at most for `limit`. Where others would stay in their order `max` is kept; here they
+    /// are told up to `EVENTS_MAX` at once.
+    pub(crate) fn wait(&self, buffer: &mut Buffer, limit: Option<Duration>, _max: usize) -> io::Result<()> {
         buffer.0.clear();
         self.0.wait(&mut buffer.0, limit)?;
         Ok(())

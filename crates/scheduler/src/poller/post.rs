@@ -65,10 +65,12 @@ impl<T> Post<T> {
     /// The role, if nobody has it.
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
         // A plain look first: whoever has the role does not lose its line to those who ask in vain.
-        if self.is_taken.load(Relaxed) || self.is_taken.swap(true, Acquire) {
+        if self.is_taken.load(Relaxed) {
             return None;
         }
-        Some(Taken(self))
+        // A CAS and no swap: who fails writes nothing. (The value that a failed swap leaves behind loom takes
+        // for one that may come after the `false` of who gives the role back, and reads it for ever.)
+        self.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok().then(|| Taken(self))
     }
 
     /// Worker `me`, who has the role, sleeps for as long as `sleep` runs.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::memory::{self, Class, Magazines};
 use crate::process::slot::Slot;
@@ -261,25 +261,11 @@ pub(crate) fn place_body(
     write: impl FnOnce(*mut u8),
 ) -> Result<(), memory::Exhausted> {
     if !table.inline {
-        let (pointer, cell) = match Class::of_body(table.layout) {
-            Some(class) => {
-                let cell = m.alloc(class)?;
-                (memory::cell(cell), cell)
-            }
-            None if table.layout.size() == 0 => (ptr::without_provenance_mut(table.layout.align()), 0),
-            None => {
-                // SAFETY: the layout is not empty.
-                let pointer = unsafe { std::alloc::alloc(table.layout) };
-                if pointer.is_null() {
-                    std::alloc::handle_alloc_error(table.layout);
-                }
-                (pointer, 0)
-            }
-        };
+        let (pointer, cell) = memory::room(m, table.layout)?;
         slot.body.with_mut(|body| {
             // SAFETY: two words, ours: the slot is FREE or RUNNING and held by the caller.
             unsafe {
-                body.cast::<*mut u8>().write(pointer);
+                body.cast::<*mut u8>().write(pointer.as_ptr());
                 body.cast::<u64>().add(1).write(u64::from(cell));
             }
         });
@@ -298,11 +284,10 @@ pub(crate) fn free_body(m: &Magazines, slot: &Slot, table: &ProcessTable) {
         // SAFETY: `place_body` wrote both words; the caller holds the process.
         unsafe { (body.cast::<*mut u8>().read(), body.cast::<u64>().add(1).read() as u32) }
     });
-    match Class::of_body(table.layout) {
-        Some(class) => m.free(class, cell),
-        None if table.layout.size() == 0 || pointer.is_null() => {}
-        // SAFETY: allocated in `place_body` with this layout, which is not empty.
-        None => unsafe { std::alloc::dealloc(pointer, table.layout) },
+    // The step of a large closure takes the room along.
+    if let Some(pointer) = NonNull::new(pointer) {
+        // SAFETY: from `memory::room` in `place_body`, with this layout.
+        unsafe { memory::give_back(m, table.layout, pointer, cell) };
     }
 }
 
@@ -329,7 +314,7 @@ impl<'a> Place<'a> {
         }
     }
     #[inline(always)]
-    fn with_magazines<R>(&self, act: impl FnOnce(&Magazines) -> R) -> R {
+    pub(crate) fn with_magazines<R>(&self, act: impl FnOnce(&Magazines) -> R) -> R {
         match self {
             Place::Worker(worker, _) => act(&worker.magazines),
             Place::Outside(_) => crate::worker::with_magazines(act),

@@ -44,6 +44,7 @@ pub(super) fn begin_poll(data: usize, header: &Header) {
 /// The poll has ended. `true`: the task woke itself meanwhile.
 #[inline]
 pub(super) fn end_poll() -> bool {
+    coop::end();
     POLLED.with(|polled| {
         polled.data.set(waker::NOBODY);
         polled.header.set(std::ptr::null());
@@ -74,11 +75,25 @@ pub(super) fn polled() -> Option<Pid> {
     polled_pid().map(crate::route::pid_of)
 }
 
+/// The header of the task that this thread polls.
+fn with_header<R>(act: impl FnOnce(&Header) -> R) -> Option<R> {
+    let header = POLLED.with(|polled| polled.header.get());
+    // SAFETY: set for the time of a poll, during which the task lives, and its runner is this thread.
+    unsafe { header.as_ref() }.map(act)
+}
+
 /// Has the polled task been asked to end? If not, `waker` is woken when it is.
 pub(super) fn listen_for_cancel(waker: &Waker) -> bool {
-    let header = POLLED.with(|polled| polled.header.get());
-    // SAFETY: set for the time of a poll, during which the task lives.
-    unsafe { header.as_ref() }.is_some_and(|header| header.listen_for_cancel(waker))
+    with_header(|header| header.listen_for_cancel(waker)).unwrap_or(false)
+}
+
+/// `waker` is woken when the polled task has got events. Its own is, without this: its process runs then.
+#[inline]
+pub(super) fn listen_for_events(waker: &Waker) {
+    let own = waker::of(POLLED.with(|polled| polled.data.get()));
+    if !waker.will_wake(&own) {
+        with_header(|header| header.listen_for_events(waker));
+    }
 }
 
 /// Runs `act` with the place where this thread spawns.
@@ -182,7 +197,9 @@ pub(crate) fn wait<F: Future>(future: F, limit: Option<Duration>) -> Option<F::O
         // Acquire: pairs with the Release in `wake_by_ref`: the poll sees why it was woken.
         unpark.is_woken.swap(false, Ordering::Acquire);
         coop::reset();
-        if let Poll::Ready(result) = future.as_mut().poll(&mut cx) {
+        let polled = future.as_mut().poll(&mut cx);
+        coop::end();
+        if let Poll::Ready(result) = polled {
             break Some(result);
         }
         if unpark.is_woken.load(Ordering::Relaxed) {

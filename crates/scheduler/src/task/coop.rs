@@ -11,14 +11,24 @@ use std::task::{Context, Poll};
 /// Operations in one poll (as tokio's).
 pub const BUDGET: u32 = 128;
 
+/// Outside of our polls (in another executor, in a step that polls by itself) nobody would begin a new budget:
+/// there is no limit there.
+const NO_LIMIT: u32 = u32::MAX;
+
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(BUDGET) };
+    static LEFT: Cell<u32> = const { Cell::new(NO_LIMIT) };
 }
 
 /// A poll begins.
 #[inline]
 pub(crate) fn reset() {
     LEFT.set(BUDGET);
+}
+
+/// A poll has ended.
+#[inline]
+pub(crate) fn end() {
+    LEFT.set(NO_LIMIT);
 }
 
 /// Charges the present poll for one operation that is about to succeed. `Pending`: the budget is used up and
@@ -30,14 +40,16 @@ pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
         cx.waker().wake_by_ref();
         return Poll::Pending;
     }
-    LEFT.set(left - 1);
+    if left != NO_LIMIT {
+        LEFT.set(left - 1);
+    }
     Poll::Ready(())
 }
 
 /// Gives back what [`poll_proceed`] took, when the operation then had to wait.
 #[inline]
 pub(crate) fn refund() {
-    LEFT.set(LEFT.get() + 1);
+    LEFT.set(LEFT.get().saturating_add(1));
 }
 
 /// Charges the budget once; for loops that wait for nothing else.

@@ -4,11 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::body::Join;
+use super::body::Owned;
 use super::{context, coop};
 use crate::process::panic_text;
 use crate::route::{self, links};
@@ -98,7 +97,7 @@ impl fmt::Debug for JoinError {
 }
 
 enum Inner<T> {
-    Task(LocalPid, Arc<dyn Join<T>>),
+    Task(LocalPid, Owned<T>),
     Refused(Option<SpawnError>),
 }
 
@@ -108,7 +107,7 @@ enum Inner<T> {
 pub struct JoinHandle<T>(Inner<T>);
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(pid: LocalPid, task: Arc<dyn Join<T>>) -> Self {
+    pub(super) fn new(pid: LocalPid, task: Owned<T>) -> Self {
         Self(Inner::Task(pid, task))
     }
 
@@ -178,7 +177,7 @@ impl<T> Future for JoinHandle<T> {
                     coop::refund();
                     return Poll::Pending;
                 }
-                // SAFETY: done; and `self` is borrowed exclusively, so no other call is under way.
+                // SAFETY: done.
                 Poll::Ready(unsafe { task.take() }.expect(AGAIN))
             }
             Inner::Refused(why) => Poll::Ready(Err(JoinError::NotSpawned(why.take().expect(AGAIN)))),

@@ -94,9 +94,17 @@ struct Changed<'a, T: 'static> {
 
 impl<'a, T> Changed<'a, T> {
     fn new(key: &'static LocalKey<T>, value: &'a mut Option<T>) -> Self {
-        let changed = Self { key, value };
-        changed.key.0.with(|place| std::mem::swap(&mut *place.borrow_mut(), changed.value));
-        changed
+        // Before there is anything to be changed back: within `with` of the same key this panics, once.
+        key.0.with(|place| std::mem::swap(&mut *place.borrow_mut(), value));
+        Self { key, value }
+    }
+
+    /// For a drop, which must not panic: `None` where the key is borrowed, or the thread is ending.
+    fn try_new(key: &'static LocalKey<T>, value: &'a mut Option<T>) -> Option<Self> {
+        let swapped = key.0.try_with(|place| {
+            place.try_borrow_mut().map(|mut place| std::mem::swap(&mut *place, value)).is_ok()
+        });
+        swapped.unwrap_or(false).then(|| Self { key, value })
     }
 }
 
@@ -122,7 +130,7 @@ impl<T, F: Future> Future for Scoped<T, F> {
 impl<T, F> Drop for Scoped<T, F> {
     fn drop(&mut self) {
         if self.future.is_some() {
-            let _changed = Changed::new(self.key, &mut self.value);
+            let _changed = Changed::try_new(self.key, &mut self.value);
             // In place: assigning drops the old value where it lies.
             self.future = None;
         }

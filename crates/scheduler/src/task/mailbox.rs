@@ -99,6 +99,7 @@ impl<M: Send + 'static> Mailbox<M> {
             // The process waits with an empty inbox: a message wakes it.
             None => {
                 coop::refund();
+                context::listen_for_events(cx.waker());
                 Poll::Pending
             }
         }

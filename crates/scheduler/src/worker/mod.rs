@@ -27,7 +27,7 @@
 //! | --- | --- |
 //! | FIFO, with `p` before it | `(p + 1) * 2B` (`B` where the deque runs dry) |
 //! | deque, with `p` older ones | `(p + 1) * 2B` |
-//! | run-next place | 1, or a turn of step 4 first: `B` |
+//! | run-next place | 1, or a turn of step 4 first: `B`; displaced by a later wake: as in the deque |
 //! | inject queue | `L`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
 //! | socket, ready | `L`, or half a millisecond, or one turn and `poller::STALE`, whichever is longer; then as a process that was woken |
@@ -136,6 +136,8 @@ enum Row {
     Left(usize),
     /// A local process is next.
     Over,
+    /// A local process was next; then another row.
+    Owed,
 }
 
 /// The process that runs next.
@@ -604,12 +606,13 @@ impl Worker {
         }
         let left = match (row, is_called) {
             (Row::None, false) => return self.hub.global.try_pop(&InMemory),
-            (Row::None, true) => GLOBAL_MAX,
+            (Row::None, true) | (Row::Owed, _) => GLOBAL_MAX,
             (Row::Left(left), _) => left,
             (Row::Over, false) => return None,
             (Row::Over, true) => {
-                // A local one first; then the call holds.
-                self.shared.ask_attention();
+                // A local one first; then the call holds. (Not by a call: a step that is called gets no events.)
+                self.row.set(Row::Owed);
+                self.until_look.set(0);
                 return None;
             }
         };
@@ -937,13 +940,18 @@ impl Worker {
         woken
     }
 
-    /// Polls without waiting, unless somebody else does. `true`: somebody was woken.
+    /// Polls without waiting, unless somebody else does, for as many events as the FIFO has places: what is
+    /// spilled from it would come to its turn after those who were found later. `true`: somebody was woken.
     #[cold]
     fn poll_now(&self) -> bool {
+        let room = LOCAL_MAX - self.fifo.len();
+        if room == 0 {
+            return false;
+        }
         let Some(mut role) = self.hub.poller.take_role() else {
             return false;
         };
-        let events = role.look(&mut self.polled.borrow_mut());
+        let events = role.look(room, &mut self.polled.borrow_mut());
         drop(role);
         self.note_poll(events);
         self.wake_polled()
@@ -1002,10 +1010,18 @@ impl Worker {
             self.run_until_gone();
         }
         self.found_work();
+        // Who lends to this one from here on finds that the turn has moved, and takes back; who did before is
+        // found by the look. Pairs with the fence in `Absence::lend`.
+        Counters::bump(&self.shared.counters.turns);
+        crate::sync::fence(crate::sync::SeqCst);
         self.recall();
         // It may linger for long: others use its cells.
         self.magazines.flush();
         hub.idle.resign();
+        if hub.poller.is_used() {
+            // Who parked while this one slept in the poller sleeps in its bed.
+            poller::make_sure_somebody_polls(hub);
+        }
         if hub.any_work() && !hub.wake_one(None) {
             hub.watch.ensure_awake();
         }

@@ -4,7 +4,7 @@
 //! count has not moved while work waits with it gets a thief woken, who may then take the run-next place
 //! too. If nobody sleeps who could be woken, a spare worker stands in for it ([`crate::worker::spare`]): at
 //! once if its step blocks by its own word; at the first look that finds its thread off the processor, some
-//! 100 us after it was called; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
+//! 30 us after it was called; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
 //! and points busy workers to due timers and to what waits in inject and global queues. When all workers are
 //! parked it
 //! sleeps without a limit; the first push after that which wakes nobody wakes it, once for each idle
@@ -26,7 +26,7 @@
 //! Model: `model::watch::no_step_is_left_unwatched`.
 //!
 //! *While it rests* a step may be running that passed its last fence long ago, so the monitor rests in two
-//! parts: it says that it sleeps, waits for [`FIRST_LOOK`], and looks again. A push of such a step is either
+//! parts: it says that it sleeps, waits for [`SETTLED`], and looks again. A push of such a step is either
 //! older than the word by now, and is seen by that look, or it is followed by a look at the word, which has
 //! been there for 100 us: no processor keeps a store to itself, or runs a load ahead of one, for so long.
 //! That is an argument of time, not of order, so the rest ends by itself after [`REST_MAX`].
@@ -42,7 +42,13 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(3);
 
 /// Its first look after a deep sleep: a step that blocks at once with work behind it is found soon. The gaps
 /// double up to [`PERIOD`].
-pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(100);
+pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(30);
+
+/// Its next look where one does not tell enough.
+const NEXT_LOOK: Duration = Duration::from_micros(60);
+
+/// See the module's words on rests.
+const SETTLED: Duration = Duration::from_micros(100);
 
 /// It does not rest sooner than this after it was called: who leaves work behind a step pays for at most
 /// one call in that time.
@@ -127,7 +133,7 @@ mod program {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::{CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX};
+    use super::{CALLED_GAP, FIRST_LOOK, NEXT_LOOK, PERIOD, REST_MAX, SETTLED};
     use crate::poller::{self, Watchdog};
     use crate::route::host::{Engine, Hub, Phase};
     use crate::trace::Kind;
@@ -271,6 +277,7 @@ mod program {
 
     /// The monitor's whole life.
     pub(crate) fn run(engine: &Arc<Engine>) {
+        clock::be_punctual();
         let hub = engine.hub;
         let watch = &hub.watch;
         let (judges, parked) = (Vec::new(), Vec::new());
@@ -309,8 +316,8 @@ mod program {
                 watch.announce();
                 let announced = clock::now_nanos();
                 // An old token, or a wake for nothing, must not make that wait shorter.
-                while !watch.is_called() && clock::now_nanos() < announced + FIRST_LOOK.as_nanos() as u64 {
-                    watch.parker.park(Some(FIRST_LOOK));
+                while !watch.is_called() && clock::now_nanos() < announced + SETTLED.as_nanos() as u64 {
+                    watch.parker.park(Some(SETTLED));
                 }
                 let now = clock::refresh();
                 is_calm = looks.look(now);
@@ -328,7 +335,7 @@ mod program {
                     called_at = clock::now_nanos();
                 }
                 is_calm = looks.look(clock::refresh());
-                gap = if looks.is_urgent { FIRST_LOOK } else { (gap * 2).min(PERIOD) };
+                gap = if looks.is_urgent { NEXT_LOOK } else { (gap * 2).min(PERIOD) };
                 false
             };
             if hub.poller.is_used() {

@@ -5,9 +5,9 @@
 //! his turns are not of one clock, so only those count who ran where they were queued.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evener_scheduler::commands::{Sleep, Timer};
@@ -199,6 +199,8 @@ impl Field {
                 }
             }
         });
+        // A newcomer's first turn may come after three from the run-next place: then whom it wakes is displaced.
+        until("the poster waits", || state(&self.scheduler, poster) == Some(ProcessState::Idle));
         let mut waits = Vec::new();
         for _ in 0..rounds {
             send(Package::new(poster, ())).unwrap();

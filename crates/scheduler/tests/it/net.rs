@@ -1219,3 +1219,50 @@ fn idle_connections_apart() {
     drop(ends);
     assert_nothing_left(&s);
 }
+
+/// More sockets than a worker's queue has places: none is served over and over before another.
+#[cfg(unix)]
+#[test]
+fn a_thousand_busy_sockets_are_served_in_turn() {
+    const SOCKETS: usize = 1000;
+    const ROUNDS: u64 = 60;
+    let s = Scheduler::builder().workers(1).spares(0).start().unwrap();
+    let mut ours = Vec::new();
+    for _ in 0..SOCKETS {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        ours.push(one);
+        let stream = s.block_on(async { evener_scheduler::net::UnixStream::from_std(other) }).unwrap();
+        s.spawn_task(async move {
+            let mut byte = [0];
+            while let Ok(1) = stream.read(&mut byte).await {
+                if stream.write(&byte).await.is_err() {
+                    return;
+                }
+            }
+        })
+        .detach();
+    }
+    // Each socket has one byte under way; who gets it back sends it again, so that nearly all are ready.
+    let mut served = vec![0_u64; SOCKETS];
+    ours.iter().for_each(|one| assert_eq!((&*one).write(&[1]).unwrap(), 1));
+    let mut byte = [0];
+    while served.iter().sum::<u64>() < SOCKETS as u64 * ROUNDS {
+        for (one, count) in ours.iter().zip(&mut served) {
+            if let Ok(1) = (&*one).read(&mut byte) {
+                *count += 1;
+                assert_eq!((&*one).write(&[1]).unwrap(), 1);
+            }
+        }
+    }
+    served.sort_unstable();
+    println!(
+        "served: {} {} {} {}",
+        served[0],
+        served[SOCKETS / 100],
+        served[SOCKETS / 2],
+        served[SOCKETS - 1]
+    );
+    // In turn each gets what this thread, which passes by them all, has asked for.
+    assert!(served[0] >= ROUNDS * 9 / 10, "{served:?}");
+}

@@ -741,3 +741,138 @@ fn a_long_chain_of_spawns_and_joins_comes_to_its_end() {
     assert_eq!(chain.wait(Some(LIMIT)).unwrap(), 20_000);
     until("all have ended", || s.list_processes().is_empty());
 }
+
+/// Polls a future only when the waker that it was given, one of its own, has been woken: what the sets of
+/// futures in the ecosystem do.
+struct Apart<F> {
+    future: Pin<Box<F>>,
+    woken: Arc<WokenApart>,
+}
+
+struct WokenApart {
+    is_woken: AtomicBool,
+    outer: Mutex<Option<Waker>>,
+}
+
+impl std::task::Wake for WokenApart {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, SeqCst);
+        if let Some(outer) = self.outer.lock().unwrap().take() {
+            outer.wake();
+        }
+    }
+}
+
+fn apart<F: Future>(future: F) -> Apart<F> {
+    let woken = WokenApart { is_woken: AtomicBool::new(true), outer: Mutex::new(None) };
+    Apart { future: Box::pin(future), woken: Arc::new(woken) }
+}
+
+impl<F: Future> Future for Apart<F> {
+    type Output = F::Output;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        *self.woken.outer.lock().unwrap() = Some(cx.waker().clone());
+        if !self.woken.is_woken.swap(false, SeqCst) {
+            return Poll::Pending;
+        }
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+}
+
+#[test]
+fn a_mailbox_wakes_the_waker_that_it_was_polled_with() {
+    let s = scheduler(2);
+    let (sender, receiver) = channel();
+    let actor = s
+        .spawn_async(move |mut mailbox: task::Mailbox<u32>| async move {
+            while let Ok(number) = apart(mailbox.receive()).await {
+                sender.send(number).unwrap();
+            }
+        })
+        .unwrap();
+    for number in 0..200 {
+        until("it waits", || state(&s, actor.pid()) == Some(ProcessState::Blocked));
+        actor.tell(number).unwrap();
+        assert_eq!(recv(&receiver), number);
+    }
+    assert!(matches!(*s.stop(actor.pid(), LIMIT).unwrap(), ExitReason::Normal));
+}
+
+#[test]
+fn every_part_of_a_task_hears_that_it_is_to_end() {
+    const PARTS: usize = 100;
+    let s = scheduler(2);
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&polls);
+    let handle = s.spawn_task(async move {
+        let mut parts: Vec<_> = (0..PARTS).map(|_| Some(apart(task::cancelled()))).collect();
+        poll_fn(move |cx| {
+            counted.fetch_add(1, SeqCst);
+            for part in &mut parts {
+                if part.as_mut().is_some_and(|part| Pin::new(part).poll(cx).is_ready()) {
+                    *part = None;
+                }
+            }
+            if parts.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    });
+    let pid = handle.pid().unwrap();
+    until("all wait", || state(&s, pid) == Some(ProcessState::Blocked));
+    assert!(polls.load(SeqCst) < 2 * PARTS, "they do not wake each other for ever");
+    assert!(matches!(*s.stop(pid, LIMIT).unwrap(), ExitReason::Normal));
+    handle.wait(Some(LIMIT)).unwrap();
+}
+
+/// Results and futures of all sizes: what lies in cells, and what has an allocation of its own.
+#[test]
+fn every_value_is_dropped_once_whoever_leaves_last() {
+    #[derive(Clone)]
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    async fn task<const SIZE: usize>(ends: usize, held: Counted, given: Counted) -> ([u8; SIZE], Counted) {
+        let room = [SIZE as u8; SIZE];
+        for _ in 0..ends {
+            task::yield_now().await;
+        }
+        drop(held);
+        (room, given)
+    }
+    fn rounds<const SIZE: usize>(s: &Scheduler, dropped: &Arc<AtomicUsize>) -> usize {
+        const ROUNDS: usize = 400;
+        for round in 0..ROUNDS {
+            let counted = || Counted(Arc::clone(dropped));
+            let handle = s.spawn_task(task::<SIZE>(round % 4, counted(), counted()));
+            match round % 5 {
+                0 => drop(handle),
+                1 => assert_eq!(handle.wait(None).unwrap().0, [SIZE as u8; SIZE]),
+                2 => {
+                    until("it ends", || handle.is_finished());
+                    drop(handle);
+                }
+                3 => drop(handle.abort_on_drop()),
+                _ => {
+                    handle.abort();
+                    let _ = handle.wait(None);
+                }
+            }
+        }
+        2 * ROUNDS
+    }
+    for workers in [1, 2] {
+        let s = scheduler(workers);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let all = rounds::<0>(&s, &dropped)
+            + rounds::<40>(&s, &dropped)
+            + rounds::<400>(&s, &dropped)
+            + rounds::<4000>(&s, &dropped);
+        until("all is dropped", || dropped.load(SeqCst) == all);
+        drop(s);
+        assert_eq!(dropped.load(SeqCst), all);
+    }
+}
