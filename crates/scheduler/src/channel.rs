@@ -2,9 +2,13 @@
 //!
 //! A queue behind a short lock, and two lists of who waits. Whoever changes the queue wakes one of the other
 //! side, outside of the lock, and takes it out of its list; a future that was woken so and is dropped before
-//! it looked passes the word on, so no wake is lost to a time-out or an abort. Values come in the order in
-//! which they were sent; a full channel lets its senders in, in the order in which they came. Each operation
-//! that succeeds charges the cooperative budget ([`crate::task::coop`]).
+//! it looked passes the word on, so no wake is lost to a time-out or an abort. Each operation that succeeds
+//! charges the cooperative budget ([`crate::task::coop`]).
+//!
+//! Values come in the order in which they were sent. A full channel lets its senders in, in the order in which
+//! they came: room is kept for a sender that was woken till it is polled or dropped, so a `send` that is
+//! neither holds up those behind it. A value is kept for nobody: a receiver that finds that another was quicker
+//! stands where it stood before.
 //!
 //! ```
 //! use evener_scheduler::{Scheduler, channel, task};
@@ -85,44 +89,72 @@ pub enum TryRecvError {
     Ended,
 }
 
-/// Who waits on one side, first come first served.
+/// Who waits on one side, first come first served: in the order of their numbers.
 #[derive(Default)]
 struct Waiters {
     list: VecDeque<(u64, Waker)>,
     last: u64,
 }
 
+/// Where a future stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It has not waited yet.
+    New,
+    /// In the list.
+    Waits,
+    /// It was in the list, and has been woken.
+    Woken,
+}
+
 impl Waiters {
-    /// Puts a waiter at the end, or renews its waker where it stands.
-    fn wait(&mut self, number: &mut u64, waker: &Waker) -> Option<Waker> {
-        if *number != 0
-            && let Some((_, old)) = self.list.iter_mut().find(|(other, _)| other == number)
-        {
-            return (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()));
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.list.binary_search_by_key(&number, |(number, _)| *number)
+    }
+
+    fn standing(&self, number: u64) -> Standing {
+        match number {
+            0 => Standing::New,
+            _ if self.find(number).is_ok() => Standing::Waits,
+            _ => Standing::Woken,
         }
+    }
+
+    /// Puts a waiter at the end, or where it stood, or renews its waker; gives the old one, to be dropped
+    /// outside of the lock. `Err`: that takes a clone of the waker, to be made outside of the lock.
+    fn wait(
+        &mut self,
+        number: &mut u64,
+        waker: &Waker,
+        clone: &mut Option<Waker>,
+    ) -> Result<Option<Waker>, ()> {
+        if *number != 0 {
+            match self.find(*number) {
+                Ok(place) if self.list[place].1.will_wake(waker) => return Ok(None),
+                Ok(place) => {
+                    let clone = clone.take().ok_or(())?;
+                    return Ok(Some(std::mem::replace(&mut self.list[place].1, clone)));
+                }
+                Err(place) => {
+                    self.list.insert(place, (*number, clone.take().ok_or(())?));
+                    return Ok(None);
+                }
+            }
+        }
+        let clone = clone.take().ok_or(())?;
         self.last += 1;
         *number = self.last;
-        self.list.push_back((self.last, waker.clone()));
-        None
+        self.list.push_back((self.last, clone));
+        Ok(None)
     }
 
     fn pop(&mut self) -> Option<Waker> {
         self.list.pop_front().map(|(_, waker)| waker)
     }
 
-    /// Takes a waiter out that gives up: its waker, to be dropped outside of the lock. One that has been woken
-    /// already passes the word on if `may_pass`: then the next one's, to be woken.
-    fn give_up(&mut self, number: u64, may_pass: bool) -> (Option<Waker>, Option<Waker>) {
-        match self.leave(number) {
-            Ok(waker) => (Some(waker), None),
-            Err(()) => (None, if may_pass { self.pop() } else { None }),
-        }
-    }
-
-    /// Takes a waiter out. `Err`: it has been woken already.
-    fn leave(&mut self, number: u64) -> Result<Waker, ()> {
-        let place = self.list.iter().position(|(other, _)| *other == number).ok_or(())?;
-        self.list.remove(place).map(|(_, waker)| waker).ok_or(())
+    /// Takes a waiter out, if it is in the list.
+    fn leave(&mut self, number: u64) -> Option<Waker> {
+        self.list.remove(self.find(number).ok()?).map(|(_, waker)| waker)
     }
 }
 
@@ -131,13 +163,67 @@ struct State<T> {
     /// Who waits for a value, and who waits for room.
     receiving: Waiters,
     sending: Waiters,
+    /// Room that is kept for senders that were woken.
+    granted: usize,
     senders: usize,
     receivers: usize,
+}
+
+impl<T> State<T> {
+    /// Is there room for one who has not waited?
+    fn has_room(&self, capacity: usize) -> bool {
+        self.sending.list.is_empty() && self.queue.len() + self.granted < capacity
+    }
+
+    /// Room has become free: it is kept for the sender that waits longest, who is to be woken.
+    fn grant(&mut self) -> Option<Waker> {
+        let next = self.sending.pop();
+        self.granted += usize::from(next.is_some());
+        next
+    }
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
     capacity: usize,
+}
+
+/// One of the two lists.
+type Side<T> = fn(&mut State<T>) -> &mut Waiters;
+
+impl<T> Shared<T> {
+    /// Tries, or waits on that side till trying makes sense.
+    #[inline]
+    fn poll<R>(
+        &self,
+        cx: &mut Context<'_>,
+        number: &mut u64,
+        side: Side<T>,
+        mut attempt: impl FnMut(&mut State<T>, Standing) -> Option<R>,
+    ) -> Poll<R> {
+        std::task::ready!(coop::poll_proceed(cx));
+        // Wakers are cloned and dropped outside of the lock: another runtime's are its code.
+        let mut clone = None;
+        loop {
+            let mut state = self.state.lock();
+            let standing = side(&mut state).standing(*number);
+            if let Some(result) = attempt(&mut state, standing) {
+                // Still in the list if it came back by itself.
+                let left = side(&mut state).leave(*number);
+                drop(state);
+                drop(left);
+                *number = 0;
+                return Poll::Ready(result);
+            }
+            let waits = side(&mut state).wait(number, cx.waker(), &mut clone);
+            drop(state);
+            if waits.is_ok() {
+                coop::refund();
+                return Poll::Pending;
+            }
+            clone = Some(cx.waker().clone());
+        }
+    }
 }
 
 /// Wakes outside of the lock; another runtime's waker may panic.
@@ -164,6 +250,7 @@ fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         queue: VecDeque::new(),
         receiving: Waiters::default(),
         sending: Waiters::default(),
+        granted: 0,
         senders: 1,
         receivers: 1,
     };
@@ -207,7 +294,7 @@ impl<T> Sender<T> {
             if state.receivers == 0 {
                 return Err(TrySendError::Closed(value));
             }
-            if state.queue.len() >= self.0.capacity || !state.sending.list.is_empty() {
+            if !state.has_room(self.0.capacity) {
                 return Err(TrySendError::Full(value));
             }
             state.queue.push_back(value);
@@ -253,7 +340,7 @@ impl<T> Receiver<T> {
         let (value, waker) = {
             let mut state = self.0.state.lock();
             match state.queue.pop_front() {
-                Some(value) => (value, state.sending.pop()),
+                Some(value) => (value, state.grant()),
                 None if state.senders == 0 => return Err(TryRecvError::Ended),
                 None => return Err(TryRecvError::Empty),
             }
@@ -352,41 +439,27 @@ impl<T> Future for Sending<'_, T> {
     type Output = Result<(), Closed<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(coop::poll_proceed(cx));
-        let this = &mut *self;
-        let old;
-        let woken = {
-            let mut state = this.channel.0.state.lock();
-            if state.receivers == 0 {
-                drop(state);
-                this.number = 0;
-                return Poll::Ready(Err(Closed(this.value.take().expect("polled after its end"))));
-            }
-            // Who was woken for room comes first; who comes anew stands behind those who wait.
-            let was_woken =
-                this.number != 0 && !state.sending.list.iter().any(|(other, _)| *other == this.number);
-            let may = was_woken || state.sending.list.is_empty();
-            if may && state.queue.len() < this.channel.0.capacity {
-                this.number = 0;
-                state.queue.push_back(this.value.take().expect("polled after its end"));
-                Some(state.receiving.pop())
-            } else {
-                old = state.sending.wait(&mut this.number, cx.waker());
-                drop(state);
-                drop(old);
-                None
-            }
-        };
-        match woken {
-            Some(waker) => {
-                wake(waker);
-                Poll::Ready(Ok(()))
-            }
-            None => {
-                coop::refund();
-                Poll::Pending
-            }
-        }
+        let Self { channel, value, number } = &mut *self;
+        let shared = &*channel.0;
+        let mut take = || value.take().expect("polled after its end");
+        let sent = shared.poll(
+            cx,
+            number,
+            |state| &mut state.sending,
+            |state, standing| {
+                if state.receivers == 0 {
+                    return Some(Err(Closed(take())));
+                }
+                match standing {
+                    Standing::New if state.has_room(shared.capacity) => {}
+                    Standing::Woken => state.granted -= 1,
+                    Standing::New | Standing::Waits => return None,
+                }
+                state.queue.push_back(take());
+                Some(Ok(state.receiving.pop()))
+            },
+        );
+        sent.map_ok(wake)
     }
 }
 
@@ -396,8 +469,17 @@ impl<T> Drop for Sending<'_, T> {
             return;
         }
         let (left, next) = {
-            // Woken for room that it does not use: that goes to the next.
-            self.channel.0.state.lock().sending.give_up(self.number, true)
+            let mut state = self.channel.0.state.lock();
+            match state.sending.leave(self.number) {
+                Some(left) => (Some(left), None),
+                // Woken by the end of the channel.
+                None if state.receivers == 0 => (None, None),
+                // Woken for room that it does not use: that goes to the next.
+                None => {
+                    state.granted -= 1;
+                    (None, state.grant())
+                }
+            }
         };
         drop(left);
         wake(next);
@@ -422,43 +504,21 @@ impl<T> Future for Receiving<'_, T> {
     type Output = Result<T, Ended>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(coop::poll_proceed(cx));
-        let this = &mut *self;
-        let old;
-        let taken = {
-            let mut state = this.channel.0.state.lock();
-            match state.queue.pop_front() {
-                Some(value) => {
-                    if this.number != 0 {
-                        // Still in the list if it came back by itself.
-                        old = state.receiving.leave(this.number).ok();
-                        this.number = 0;
-                    } else {
-                        old = None;
-                    }
-                    Some((value, state.sending.pop()))
-                }
-                None if state.senders == 0 => {
-                    this.number = 0;
-                    return Poll::Ready(Err(Ended));
-                }
-                None => {
-                    old = state.receiving.wait(&mut this.number, cx.waker());
-                    None
-                }
-            }
-        };
-        drop(old);
-        match taken {
-            Some((value, waker)) => {
-                wake(waker);
-                Poll::Ready(Ok(value))
-            }
-            None => {
-                coop::refund();
-                Poll::Pending
-            }
-        }
+        let Self { channel, number } = &mut *self;
+        let received = channel.0.poll(
+            cx,
+            number,
+            |state| &mut state.receiving,
+            |state, _| match state.queue.pop_front() {
+                Some(value) => Some(Ok((value, state.grant()))),
+                None if state.senders == 0 => Some(Err(Ended)),
+                None => None,
+            },
+        );
+        received.map_ok(|(value, sender)| {
+            wake(sender);
+            value
+        })
     }
 }
 
@@ -469,9 +529,12 @@ impl<T> Drop for Receiving<'_, T> {
         }
         let (left, next) = {
             let mut state = self.channel.0.state.lock();
-            // Woken for a value that it does not take: another may.
-            let may_pass = !state.queue.is_empty();
-            state.receiving.give_up(self.number, may_pass)
+            match state.receiving.leave(self.number) {
+                Some(left) => (Some(left), None),
+                // Woken for a value that it does not take: another may.
+                None if !state.queue.is_empty() => (None, state.receiving.pop()),
+                None => (None, None),
+            }
         };
         drop(left);
         wake(next);

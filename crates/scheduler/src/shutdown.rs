@@ -63,7 +63,7 @@ impl Threads {
         for ended in state.handles.extract_if(.., |handle| handle.is_finished()).collect::<Vec<_>>() {
             state.has_panicked |= ended.join().is_err();
         }
-        let handle = std::thread::Builder::new()
+        let handle = thread_builder(engine.config.stack_size)
             // A thread's name cannot have a NUL in it; a host's can.
             .name(format!("{} {which}", engine.name).replace('\0', "?"))
             .spawn(move || {
@@ -236,6 +236,15 @@ pub(crate) fn shutdown(engine: &Arc<Engine>, call: Call) -> Report {
     report
 }
 
+/// A thread to be, with so much stack, or as much as is usual.
+pub(crate) fn thread_builder(stack_size: Option<usize>) -> std::thread::Builder {
+    let builder = std::thread::Builder::new();
+    match stack_size {
+        Some(bytes) => builder.stack_size(bytes),
+        None => builder,
+    }
+}
+
 /// Waits for the threads of a host that is as good as gone.
 fn join(engine: &Engine) {
     loop {
@@ -278,6 +287,7 @@ pub(crate) fn sweep(engine: &Engine) -> bool {
     if hub.live() == 0 {
         hub.advance(Phase::Gone);
         hub.poller.orphan_all();
+        hub.end_timers();
         hub.wake_all();
         engine.spares.close(hub);
         // A worker that parks just now looks at the phase after entering the list.

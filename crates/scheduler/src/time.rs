@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::command::TimerKey;
-use crate::route::host::Hub;
+use crate::route::host::{Hub, Phase};
 use crate::task::{context, coop};
 use crate::worker::timers::{NEVER, TimerAction};
 
 /// Waits for `delay`; made by [`sleep`] and [`sleep_until`].
 ///
 /// # Panics
-/// Polled where there is no host: on a thread that is no worker and in no [`crate::Scheduler::block_on`].
+/// Polled where there is no host: on a thread that is no worker and in no [`crate::Scheduler::block_on`]. And
+/// when its host has ended before the wait has.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep(Alarm);
 
@@ -33,9 +34,30 @@ pub(crate) struct Alarm {
 
 struct Armed {
     hub: &'static Hub,
+    /// The life of the hub in which it was armed.
+    life: u32,
     key: TimerKey,
     waker: Waker,
 }
+
+impl Armed {
+    fn new(hub: &'static Hub, due: u64, waker: Waker) -> Self {
+        let life = hub.life();
+        let key = hub.arm(due, TimerAction::Wake(waker.clone()));
+        Self { hub, life, key, waker }
+    }
+
+    /// Does its host still fire timers?
+    fn is_alive(&self) -> bool {
+        // Whoever ends the host says so before it takes the timers away: of its turn at the lock and that of
+        // `arm` one came first.
+        self.hub.life() == self.life && self.hub.phase() != Phase::Gone
+    }
+}
+
+/// The scheduler that would end the wait has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostGone;
 
 impl Alarm {
     pub(crate) fn at(due: u64) -> Self {
@@ -46,27 +68,37 @@ impl Alarm {
         self.due <= clock::now_nanos()
     }
 
-    /// Is it over? If not, the future is woken when it is, by a timer of that host.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, hub: impl FnOnce() -> &'static Hub) -> Poll<()> {
+    /// Is it over? If not, the future is woken when it is, by a timer of that host; also when the host ends.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        hub: impl FnOnce() -> &'static Hub,
+    ) -> Poll<Result<(), HostGone>> {
         if self.is_over() {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(()));
         }
         if self.armed.as_ref().is_none_or(|armed| !armed.waker.will_wake(cx.waker())) {
             self.disarm();
-            let (hub, waker) = (hub(), cx.waker().clone());
-            let key = hub.arm(self.due, TimerAction::Wake(waker.clone()));
-            self.armed = Some(Armed { hub, key, waker });
+            self.armed = Some(Armed::new(hub(), self.due, cx.waker().clone()));
         }
-        Poll::Pending
+        if self.armed.as_ref().is_some_and(Armed::is_alive) {
+            Poll::Pending
+        } else {
+            Poll::Ready(Err(HostGone))
+        }
     }
 
     /// Another moment instead; whoever waits is woken then, though another may have called this.
     fn reset(&mut self, due: u64) {
         self.due = due;
-        if let Some(Armed { hub, key, waker }) = self.armed.take() {
-            hub.cancel(key);
-            let key = hub.arm(due, TimerAction::Wake(waker.clone()));
-            self.armed = Some(Armed { hub, key, waker });
+        if let Some(armed) = self.armed.take() {
+            armed.hub.cancel(armed.key);
+            if armed.is_alive() {
+                self.armed = Some(Armed::new(armed.hub, due, armed.waker));
+            } else {
+                // It looks for itself.
+                armed.waker.wake();
+            }
         }
     }
 
@@ -122,7 +154,9 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        std::task::ready!(self.0.poll(cx, context::hub));
+        if std::task::ready!(self.0.poll(cx, context::hub)).is_err() {
+            panic!("the scheduler of this sleep has ended: nobody would end the wait");
+        }
         std::task::ready!(coop::poll_proceed(cx));
         self.0.disarm();
         Poll::Ready(())

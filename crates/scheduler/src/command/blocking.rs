@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{Command, CommandId, Completer, DuplicateCommand, HandlerContext, Registry, YieldError};
 use crate::process::{ProcessError, contained};
+use crate::shutdown::thread_builder;
 use crate::sync::{Condvar, Mutex};
 use crate::{Payload, clock};
 
@@ -54,6 +55,7 @@ struct Shared {
     work: Condvar,
     threads_max: usize,
     queue_max: usize,
+    stack_size: Option<usize>,
 }
 
 /// The threads of a host for blocking closures.
@@ -62,8 +64,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(threads_max: usize, queue_max: usize) -> Self {
-        let shared = Shared { state: Mutex::default(), work: Condvar::new(), threads_max, queue_max };
+    pub(crate) fn new(threads_max: usize, queue_max: usize, stack_size: Option<usize>) -> Self {
+        let shared =
+            Shared { state: Mutex::default(), work: Condvar::new(), threads_max, queue_max, stack_size };
         Self { shared: Arc::new(shared) }
     }
 
@@ -114,7 +117,8 @@ impl Pool {
         state.threads += 1;
         drop(state);
         let shared = Arc::clone(&self.shared);
-        let started = std::thread::Builder::new().name("blocking".to_owned()).spawn(move || shared.work());
+        let builder = thread_builder(shared.stack_size).name("blocking".to_owned());
+        let started = builder.spawn(move || shared.work());
         if let Err(error) = started {
             let mut state = self.shared.state.lock();
             state.threads -= 1;

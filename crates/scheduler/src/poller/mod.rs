@@ -227,11 +227,11 @@ impl Poller {
 
     /// The scheduler has ended: whoever waits is woken, and told so.
     pub(crate) fn orphan_all(&'static self) {
-        if self.is_used() {
-            let mut wakers = Vec::new();
-            source::orphan(self, &mut wakers);
-            wake_all(&mut wakers);
-        }
+        // Without a look whether there are any: by the locks of the sources either this finds a descriptor
+        // that is just being registered, or who registers it finds the phase.
+        let mut wakers = Vec::new();
+        source::orphan(self, &mut wakers);
+        wake_all(&mut wakers);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::route::host::{Engine, Hub, Phase};
 use crate::sync::Relaxed;
 use crate::task::coop;
-use crate::time::Alarm;
+use crate::time::{Alarm, HostGone};
 
 /// A descriptor that is registered with a host's poller till this is dropped, which must be before the
 /// descriptor is closed.
@@ -217,6 +217,10 @@ impl Timer {
 
     /// Is it due? If not, the task is woken when it is.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.alarm.poll(cx, || self.hub)
+        match self.alarm.poll(cx, || self.hub) {
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            // The socket is told that its host has ended.
+            Poll::Ready(Err(HostGone)) | Poll::Pending => Poll::Pending,
+        }
     }
 }

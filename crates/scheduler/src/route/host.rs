@@ -34,6 +34,9 @@ use crate::{Payload, Pid, shutdown};
 
 /// At most so many hosts are alive in one program.
 const HOSTS_MAX: usize = 4096;
+/// The stack of a thread, at least and at most.
+const STACK_MIN: usize = 128 << 10;
+const STACK_MAX: usize = 1 << 30;
 /// At most so many workers has a host.
 pub const WORKERS_MAX: usize = 1024;
 
@@ -110,6 +113,8 @@ pub(crate) struct Hub {
     pub(crate) poller: &'static Poller,
     pub(crate) trace: trace::Control,
     phase: AtomicU32,
+    /// How many schedulers have used it before.
+    life: AtomicU32,
     /// Births from outside, against the beginning of the end.
     births: Mutex<()>,
     outside_births: AtomicU64,
@@ -149,6 +154,7 @@ impl Hub {
         let (hub, is_new) = table.take(workers).ok_or(StartError::TooManyHosts(HOSTS_MAX))?;
         hub.names.store(std::ptr::from_ref(names).addr(), Relaxed);
         if !is_new {
+            hub.life.fetch_add(1, Relaxed);
             hub.outside_births.store(0, Relaxed);
             hub.dropped_outside.store(0, Relaxed);
             hub.over_budget_outside.store(0, Relaxed);
@@ -175,6 +181,7 @@ impl Hub {
             watch: Watch::new(),
             poller,
             phase: AtomicU32::new(Phase::Gone as u32),
+            life: AtomicU32::new(0),
             trace: trace::Control::new(),
             births: Mutex::new(()),
             outside_births: AtomicU64::new(0),
@@ -184,11 +191,21 @@ impl Hub {
         }))
     }
 
+    /// Its present life; for what may be left of an earlier one.
+    pub(crate) fn life(&self) -> u32 {
+        self.life.load(Relaxed)
+    }
+
+    /// Takes all timers away. Futures that wait for one are woken.
+    pub(crate) fn end_timers(&self) {
+        for worker in &self.workers {
+            worker.timers.end();
+        }
+    }
+
     /// Gives a hub back when nobody knows it any more: no thread, no process, no handle.
     fn give_back(&'static self) {
-        for worker in &self.workers {
-            worker.timers.clear();
-        }
+        self.end_timers();
         self.trace.reset();
         TABLE.lock().free.push(self);
     }
@@ -351,11 +368,13 @@ impl Hub {
     /// Workers and spares that may have work have numbers below this.
     #[inline]
     pub(crate) fn in_use(&self) -> usize {
-        self.in_use.load(Relaxed)
+        // Acquire: pairs with the Release in `set_in_use`; who sees the number finds the spare.
+        self.in_use.load(Acquire)
     }
 
     pub(crate) fn set_in_use(&self, end: usize) {
-        self.in_use.store(end, Relaxed);
+        // Release: pairs with the Acquire in `in_use`.
+        self.in_use.store(end, Release);
     }
 
     /// Makes that spare, if it is not there; under the lock of the spares.
@@ -453,6 +472,7 @@ pub(crate) struct Config {
     pub(crate) blocking_threads_max: usize,
     pub(crate) blocking_queue_max: usize,
     pub(crate) spares_max: usize,
+    pub(crate) stack_size: Option<usize>,
 }
 
 /// The working parts of a host, shared by its workers and handles.
@@ -609,6 +629,7 @@ impl Builder {
                 blocking_threads_max: 256,
                 blocking_queue_max: 1 << 20,
                 spares_max: 64,
+                stack_size: None,
             },
             commands: Vec::new(),
             allowed: None,
@@ -673,6 +694,19 @@ impl Builder {
     #[must_use]
     pub fn spares(mut self, max: usize) -> Self {
         self.config.spares_max = max;
+        self
+    }
+
+    /// The stack of each of the host's threads, in bytes: 131,072 to 1,073,741,824. By default what the standard
+    /// library gives: 2 MiB, or what `RUST_MIN_STACK` says. A thread's stack takes address space; memory only as
+    /// far as it is used.
+    ///
+    /// What must fit into it: the deepest step, several times over the largest message that a step takes, and
+    /// the result of a future. (The state of a process, a future and a spawned closure lie elsewhere, however
+    /// large they are.) What does not fit ends the program, as any stack overflow does: box what is large.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.config.stack_size = Some(bytes);
         self
     }
 
@@ -752,6 +786,12 @@ impl Builder {
         within("processes_max", config.processes_max as u64, 1, u64::MAX)?;
         within("blocking_threads_max", config.blocking_threads_max as u64, 1, 100_000)?;
         within("spares", config.spares_max as u64, 0, SPARES_MAX as u64)?;
+        within(
+            "stack_size",
+            config.stack_size.unwrap_or(STACK_MIN) as u64,
+            STACK_MIN as u64,
+            STACK_MAX as u64,
+        )?;
         within("blocking_queue_max", config.blocking_queue_max as u64, 0, u64::MAX)?;
         self.trace.check()?;
         within("generation_max", config.generation_max.into(), 1, GENERATION_MAX.into())
@@ -789,6 +829,7 @@ impl Builder {
             blocking: crate::command::blocking::Pool::new(
                 self.config.blocking_threads_max,
                 self.config.blocking_queue_max,
+                self.config.stack_size,
             ),
             spares: Spares::new(self.config.workers, self.config.spares_max),
             observers: trace::Observers::new(&self.trace, hub),

@@ -87,6 +87,11 @@ pub(super) fn listen_for_cancel(waker: &Waker) -> bool {
     with_header(|header| header.listen_for_cancel(waker)).unwrap_or(false)
 }
 
+/// The polled task has been asked to end.
+pub(super) fn cancel() {
+    with_header(Header::cancel);
+}
+
 /// `waker` is woken when the polled task has got events. Its own is, without this: its process runs then.
 #[inline]
 pub(super) fn listen_for_events(waker: &Waker) {

@@ -119,6 +119,7 @@ impl<M: Send + 'static> Mailbox<M> {
                     }
                 }
                 Some(Event::Cancel(cancel)) => {
+                    context::cancel();
                     return Some(Err(Stop { reason: cancel.reason, deadline: cancel.deadline }));
                 }
                 _ => {}

@@ -117,7 +117,8 @@ pub fn yield_now() -> impl Future<Output = ()> + Send {
 
 /// Resolves when the task has been asked to end: by [`Scheduler::stop`], by a `Cancel` command, or by the
 /// host's shutdown. A task that does not listen goes on till it is done, or till the deadline of who asked.
-/// Outside of a task it never resolves.
+/// In an async actor it does when its [`Mailbox`] has given the word, which stands behind the messages that came
+/// before. Outside of a task it never resolves.
 pub fn cancelled() -> impl Future<Output = ()> + Send {
     struct Cancelled;
     impl Future for Cancelled {

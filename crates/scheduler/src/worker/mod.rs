@@ -77,7 +77,7 @@ use crate::queues::{Item, STEAL_MAX, Steal};
 use crate::route::host::{Engine, Hub, Phase};
 use crate::route::{self, links};
 use crate::stats::Counters;
-use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
+use crate::sync::{AcqRel, AtomicBool, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 use crate::sync::{spin_loop, thread};
 use crate::trace::{Kind, Tracer};
 use crate::worker::idle::{Left, Parker};
@@ -230,7 +230,9 @@ impl WorkerShared {
     }
 
     pub(crate) fn ask_attention(&self) {
-        self.next.1.store(true, Relaxed);
+        // Release: pairs with the Acquire in `look_around`; who answers the call sees why it came. A swap, so that
+        // this holds for each of several calls.
+        self.next.1.swap(true, Release);
     }
 
     /// Processes in its queues, roughly.
@@ -565,7 +567,9 @@ impl Worker {
         self.sample.set(cfg!(feature = "stats"));
         let is_called = self.is_called();
         if is_called {
-            self.shared.next.1.store(false, Relaxed);
+            // A swap: no load below may be ahead of it, or it would undo a call whose cause was not seen.
+            // Acquire: pairs with the Release in `ask_attention`.
+            self.shared.next.1.swap(false, AcqRel);
             // The turn before may have been a long step.
             self.shared.long.note_end(self.shared.turn() - 1, clock::now_nanos());
         }

@@ -66,8 +66,8 @@ impl Absence {
     /// Who stands in.
     #[inline]
     pub(crate) fn stand_in(&self) -> Option<u16> {
-        // Relaxed: the number of an entry, which was published before it was lent.
-        self.stand_in.load(Relaxed).checked_sub(1).map(|spare| spare as u16)
+        // Acquire: pairs with the Release in `lend`; who sees the number finds the entry.
+        self.stand_in.load(Acquire).checked_sub(1).map(|spare| spare as u16)
     }
 
     #[inline]

@@ -100,17 +100,20 @@ impl Timers {
         fired
     }
 
-    /// Takes every timer away, when nobody needs them any more.
-    pub(crate) fn clear(&self) {
+    /// Takes every timer away, when the host has ended. Futures are woken, to be told.
+    pub(crate) fn end(&self) {
         let tree = {
             let mut armed = self.armed.lock();
             let all = std::mem::take(&mut armed.tree);
             self.note(&armed);
             all
         };
-        // A waker's drop is another runtime's code.
+        // A waker's wake and drop are another runtime's code.
         for (_, action) in tree {
-            let _ = crate::process::contain(|| drop(action));
+            let _ = crate::process::contain(|| match action {
+                TimerAction::Wake(waker) => waker.wake(),
+                other => drop(other),
+            });
         }
     }
 

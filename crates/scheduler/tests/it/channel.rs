@@ -1,7 +1,10 @@
 //! Channels: each value once, in order, to somebody; nobody waits in vain.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use evener_scheduler::channel::{Closed, Ended, TryRecvError, TrySendError, bounded, unbounded};
@@ -128,4 +131,102 @@ fn an_always_full_channel_does_not_keep_others_from_running() {
     assert!(!reader.is_finished(), "it took everything in one poll");
     reader.abort();
     drop(sender);
+}
+
+fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// Whose wake is only counted.
+struct Count(AtomicUsize);
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn counted() -> (Arc<Count>, Waker) {
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    (Arc::clone(&count), Waker::from(count))
+}
+
+#[test]
+fn room_is_kept_for_the_sender_that_was_woken() {
+    let (sender, receiver) = bounded(1);
+    let noop = Waker::noop();
+    sender.try_send(0).unwrap();
+    let mut first = pin!(sender.send(1));
+    let mut second = Box::pin(sender.send(2));
+    let mut third = pin!(sender.send(3));
+    let ((woken_second, waker), (woken_third, last)) = (counted(), counted());
+    assert!(poll_once(first.as_mut(), noop).is_pending());
+    assert!(poll_once(second.as_mut(), &waker).is_pending());
+    assert_eq!(receiver.try_recv(), Ok(0));
+    // Woken, and not yet there: nobody takes its place.
+    assert_eq!(sender.try_send(9), Err(TrySendError::Full(9)));
+    assert!(poll_once(third.as_mut(), &last).is_pending());
+    assert!(poll_once(first.as_mut(), noop).is_ready());
+    assert_eq!(receiver.try_recv(), Ok(1));
+    // Woken, and gone: the next one's.
+    assert_eq!((woken_second.0.load(SeqCst), woken_third.0.load(SeqCst)), (1, 0));
+    drop(second);
+    assert_eq!(woken_third.0.load(SeqCst), 1);
+    assert_eq!(sender.try_send(9), Err(TrySendError::Full(9)));
+    assert!(poll_once(third.as_mut(), &last).is_ready());
+    assert_eq!(receiver.try_recv(), Ok(3));
+    sender.try_send(9).unwrap();
+    // By the end of the channel all are woken, and may be dropped without being polled.
+    let mut fourth = Box::pin(sender.send(4));
+    assert!(poll_once(fourth.as_mut(), noop).is_pending());
+    drop(receiver);
+    drop(fourth);
+    assert_eq!(sender.try_send(5), Err(TrySendError::Closed(5)));
+}
+
+#[test]
+fn a_receiver_that_came_too_late_keeps_its_place() {
+    let (sender, receiver) = unbounded();
+    let ((first_woken, first_waker), (second_woken, second_waker)) = (counted(), counted());
+    let (mut first, mut second) = (pin!(receiver.recv()), pin!(receiver.recv()));
+    assert!(poll_once(first.as_mut(), &first_waker).is_pending());
+    assert!(poll_once(second.as_mut(), &second_waker).is_pending());
+    for n in 0..10 {
+        sender.try_send(n).unwrap();
+        assert_eq!((first_woken.0.load(SeqCst), second_woken.0.load(SeqCst)), (n + 1, 0));
+        assert_eq!(receiver.try_recv(), Ok(n));
+        assert!(poll_once(first.as_mut(), &first_waker).is_pending());
+    }
+    sender.try_send(10).unwrap();
+    sender.try_send(11).unwrap();
+    assert_eq!(poll_once(first.as_mut(), &first_waker), Poll::Ready(Ok(10)));
+    assert_eq!(second_woken.0.load(SeqCst), 1);
+    assert_eq!(poll_once(second.as_mut(), &second_waker), Poll::Ready(Ok(11)));
+}
+
+/// The budget is the scheduler's: another executor's tasks, which it never renews, have none.
+#[test]
+fn outside_of_a_scheduler_there_is_no_budget() {
+    let (sender, receiver) = unbounded();
+    let mut all = pin!(async {
+        let mut sum = 0;
+        for n in 0..10_000_u64 {
+            sender.send(n).await.unwrap();
+            sum += receiver.recv().await.unwrap();
+        }
+        sum
+    });
+    assert_eq!(poll_once(all.as_mut(), Waker::noop()), Poll::Ready(9999 * 10_000 / 2));
+    // Nor within a step that polls by itself, nor after a poll of ours; within one there is.
+    let s = scheduler(1);
+    let (sender, receiver) = unbounded();
+    (0..1000).for_each(|n| sender.try_send(n).unwrap());
+    let poll_all = move || {
+        let mut all = pin!(async { while receiver.try_recv().is_ok() || receiver.recv().await.is_ok() {} });
+        poll_once(all.as_mut(), Waker::noop()).is_pending()
+    };
+    s.block_on(async { task::yield_now().await });
+    let (tell, told) = std::sync::mpsc::channel();
+    s.spawn_once(move |_| tell.send(poll_all()).unwrap()).unwrap();
+    assert!(crate::support::recv(&told), "it waits for more");
+    assert!(sender.is_empty());
 }

@@ -2,7 +2,9 @@
 
 use std::sync::mpsc::channel;
 
-use crate::support::{in_a_program_of_its_own, recv, scheduler};
+use evener_scheduler::{Scheduler, StartError};
+
+use crate::support::{in_a_program_of_its_own, recv};
 
 const LARGE: usize = 3 << 20;
 
@@ -17,7 +19,8 @@ fn a_closure_larger_than_a_stack_runs() {
 fn runs_a_large_closure() {
     // The thread that makes it needs room for it, several times over.
     let maker = std::thread::Builder::new().stack_size(32 * LARGE).spawn(|| {
-        let s = scheduler(1);
+        // Nobody stands in for the worker that is held.
+        let s = Scheduler::builder().workers(1).spares(0).start().unwrap();
         let (tell, told) = channel();
         for panics in [false, true] {
             let large = [1_u8; LARGE];
@@ -42,4 +45,32 @@ fn runs_a_large_closure() {
         assert!(told.recv().is_err(), "killed before its only turn");
     });
     maker.expect("there is room for the stack").join().expect("it went well");
+}
+
+/// A message is moved by value where it is sent and where it is taken: it must fit, and with a larger stack it does.
+#[test]
+fn a_host_may_have_larger_stacks() {
+    let maker = std::thread::Builder::new().stack_size(32 * LARGE).spawn(|| {
+        let s = Scheduler::builder().workers(1).stack_size(32 * LARGE).start().unwrap();
+        let (tell, told) = channel();
+        let actor = s
+            .spawn_fn(0_usize, move |sum, large: [u8; LARGE], _| {
+                *sum += large.iter().map(|byte| usize::from(*byte)).sum::<usize>();
+                tell.send(*sum).unwrap();
+            })
+            .unwrap();
+        for times in 1..=3 {
+            actor.tell([1; LARGE]).unwrap();
+            assert_eq!(recv(&told), times * LARGE);
+        }
+    });
+    maker.expect("there is room for the stack").join().expect("it went well");
+}
+
+#[test]
+fn an_absurd_stack_is_refused() {
+    for bytes in [0, 1000, usize::MAX] {
+        let started = Scheduler::builder().stack_size(bytes).start();
+        assert!(matches!(started, Err(StartError::Setting { setting: "stack_size", .. })), "{started:?}");
+    }
 }

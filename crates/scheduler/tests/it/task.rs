@@ -876,3 +876,36 @@ fn every_value_is_dropped_once_whoever_leaves_last() {
         assert_eq!(dropped.load(SeqCst), all);
     }
 }
+
+#[test]
+fn a_scope_within_a_look_at_its_key_is_one_panic() {
+    quiet_panics();
+    task_local! { static USER: &'static str; }
+    let s = scheduler(1);
+    s.block_on(USER.scope("Ada", async {
+        for polls in [true, false] {
+            let result = std::panic::catch_unwind(|| {
+                USER.with(|_| {
+                    let mut inner = Box::pin(USER.scope("Bob", async {}));
+                    if polls {
+                        let _ = inner.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    }
+                });
+            });
+            assert_eq!(result.is_err(), polls);
+            assert_eq!(USER.with(|user| *user), "Ada");
+        }
+    }));
+}
+
+#[test]
+fn an_async_actor_that_was_told_to_end_is_cancelled_everywhere() {
+    let s = scheduler(2);
+    let actor = s
+        .spawn_async(|mut mailbox: task::Mailbox<u32>| async move {
+            assert!(mailbox.receive().await.is_err());
+            task::cancelled().await;
+        })
+        .unwrap();
+    assert!(matches!(*s.stop(actor.pid(), LIMIT).unwrap(), ExitReason::Normal));
+}

@@ -1,17 +1,18 @@
 //! Timers of futures: never early, all of them, cancelled for good, whatever the delay.
 
-use std::future::pending;
-use std::sync::Arc;
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evener_scheduler::task;
 use evener_scheduler::time::{
     self, Elapsed, MissedTicks, interval, interval_at, sleep, sleep_until, timeout, timeout_at,
 };
+use evener_scheduler::{ProcessState, task};
 
-use crate::support::{LIMIT, Rng, recv, scheduler, until};
+use crate::support::{LIMIT, Rng, quiet_panics, recv, scheduler, state, until};
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -258,7 +259,7 @@ fn sleeps_end_behind_long_turns() {
 }
 
 #[test]
-fn timers_of_an_ended_host_are_gone_and_drop_their_wakers() {
+fn timers_of_an_ended_host_are_gone_and_wake_their_futures() {
     struct Flag(Arc<AtomicUsize>);
     impl std::task::Wake for Flag {
         fn wake(self: Arc<Self>) {
@@ -279,5 +280,48 @@ fn timers_of_an_ended_host_are_gone_and_drop_their_wakers() {
     until("the host is gone", || Arc::strong_count(&flag) == 2);
     // The sleep's own copy; then that goes too.
     drop(nap);
-    assert_eq!((Arc::strong_count(&flag), woken.load(SeqCst)), (1, 0));
+    assert_eq!((Arc::strong_count(&flag), woken.load(SeqCst)), (1, 1));
+}
+
+#[test]
+fn a_sleep_that_another_sets_anew_keeps_who_waits_for_it() {
+    let s = scheduler(2);
+    let sleep = Arc::new(Mutex::new(time::sleep(LIMIT * 2)));
+    let polled = Arc::clone(&sleep);
+    let waits = s.spawn_task(poll_fn(move |cx| Pin::new(&mut *polled.lock().unwrap()).poll(cx)));
+    let pid = waits.pid().unwrap();
+    until("it waits", || state(&s, pid) == Some(ProcessState::Blocked));
+    sleep.lock().unwrap().reset(Instant::now() + ms(10));
+    waits.wait(Some(LIMIT)).unwrap();
+}
+
+#[test]
+fn a_sleep_whose_scheduler_has_ended_says_so() {
+    quiet_panics();
+    let s = Arc::new(scheduler(1));
+    let panics = |act: Box<dyn FnOnce() + Send>| {
+        let payload = std::thread::spawn(act).join().expect_err("it panics");
+        payload.downcast_ref::<&str>().copied().unwrap_or_default().to_owned()
+    };
+    // Under way when it ends.
+    let (tell, told) = channel();
+    let waiting = {
+        let s = Arc::clone(&s);
+        std::thread::spawn(move || {
+            let sleep = time::sleep(LIMIT * 2);
+            tell.send(()).unwrap();
+            s.block_on(sleep);
+        })
+    };
+    recv(&told);
+    until("it is armed", || s.stats().workers.iter().map(|worker| worker.timers).sum::<usize>() == 1);
+    s.shutdown(LIMIT);
+    let text = waiting.join().expect_err("it panics");
+    let text = *text.downcast_ref::<&str>().unwrap();
+    assert!(text.contains("has ended"), "{text}");
+    // Begun afterwards; and one that is over at once.
+    let ended = Arc::clone(&s);
+    let text = panics(Box::new(move || ended.block_on(time::sleep(ms(10)))));
+    assert!(text.contains("has ended"), "{text}");
+    s.block_on(time::sleep(Duration::ZERO));
 }
