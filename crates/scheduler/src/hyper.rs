@@ -84,6 +84,9 @@ where
 }
 
 /// hyper's limits of time by the timers of [`crate::time`].
+///
+/// # Panics
+/// hyper's futures do, where a [`time::Sleep`] would: polled where there is no host, or when it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EvenerTimer;
 
