@@ -56,6 +56,7 @@
 //! | `worker/` | who runs them: the loop, idling and waking, timers, the monitor, spare workers |
 //! | `poller/` | readiness of sockets, learned by the workers themselves |
 //! | `net/`, `fs.rs` | sockets, files |
+//! | `hyper.rs` | what hyper wants of a runtime, with the feature `hyper` |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -82,6 +83,8 @@ pub mod channel;
 mod clock;
 #[cfg(not(loom))]
 pub mod fs;
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod hyper;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]

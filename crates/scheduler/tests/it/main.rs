@@ -13,6 +13,10 @@ mod contained;
 mod fairness;
 mod field_cases;
 mod files;
+#[cfg(feature = "hyper")]
+mod http;
+#[cfg(feature = "hyper")]
+mod http_tools;
 mod idle;
 mod lend;
 mod lifecycle;
@@ -29,5 +33,7 @@ mod supervisor;
 mod support;
 mod task;
 mod time;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 mod trace;
 mod typed;
