@@ -19,6 +19,12 @@ use crate::{models, rooms, tidy, tsan};
 /// The version that is installed where none is; another one that is there already will do.
 const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
+/// What the tests are driven with from outside, and the packages of Debian that have it.
+const TEST_TOOLS: [(&str, &str); 3] = [("curl", "curl"), ("wrk", "wrk"), ("h2load", "nghttp2-client")];
+
+/// The adapters of the scheduler. (Not all features: another poller is one of them.)
+const FEATURES: &str = "evener-scheduler/hyper,evener-scheduler/tokio-io";
+
 /// Seconds and seed of the short stress runs; longer ones are `cargo xtask stress`.
 const STRESS: Stress = Stress { secs: 20, seed: 4711 };
 
@@ -64,11 +70,19 @@ pub(crate) fn run(house: &House, quick: bool) -> Result<bool> {
 }
 
 fn stages(house: &House, quick: bool) -> Vec<Stage<'_>> {
-    let clippy = || Job::new("cargo clippy --workspace --all-targets -- -D warnings".split(' '));
+    let clippy = || {
+        let words = format!("cargo clippy --workspace --all-targets --features {FEATURES} -- -D warnings");
+        Job::new(words.split(' '))
+    };
     // Doc tests are part of it. Everything runs even after a failure: one run, all failures.
-    let tests =
-        || Job::new("cargo test --workspace --no-fail-fast".split(' ')).limit(Duration::from_secs(1200));
-    let doc = || Job::new("cargo doc --workspace --no-deps".split(' ')).env("RUSTDOCFLAGS", "-D warnings");
+    let tests = || {
+        let words = format!("cargo test --workspace --no-fail-fast --features {FEATURES}");
+        Job::new(words.split(' ')).limit(Duration::from_secs(1800))
+    };
+    let doc = || {
+        let words = format!("cargo doc --workspace --no-deps --features {FEATURES}");
+        Job::new(words.split(' ')).env("RUSTDOCFLAGS", "-D warnings")
+    };
     let fmt = || Job::new("cargo fmt --check".split(' '));
     let stress = format!("--secs {} --seed {}", STRESS.secs, STRESS.seed);
     vec![
@@ -121,6 +135,9 @@ fn tools(quick: bool) -> Result<Verdict> {
             }
         }
     }
+    if let Some(verdict) = test_tools()? {
+        return Ok(verdict);
+    }
     match first_line(&["cargo", "deny", "--version"]) {
         Some(version) => println!("{version}"),
         None if quick => println!("cargo-deny is not installed; with --quick it stays so"),
@@ -140,6 +157,31 @@ fn tools(quick: bool) -> Result<Verdict> {
         }
     }
     Ok(Verdict::passed(Tally::default(), ""))
+}
+
+/// Installs what is missing of [`TEST_TOOLS`], as root or with sudo; a verdict if that fails.
+fn test_tools() -> Result<Option<Verdict>> {
+    let is_missing = |program: &str| !answers(&["sh", "-c", &format!("command -v {program}")]);
+    let missing: Vec<_> = TEST_TOOLS.into_iter().filter(|(program, _)| is_missing(program)).collect();
+    if missing.is_empty() {
+        println!("{} are here", TEST_TOOLS.map(|(program, _)| program).join(", "));
+        return Ok(None);
+    }
+    let packages: Vec<&str> = missing.into_iter().map(|(_, package)| package).collect();
+    let as_root: &[&str] = if first_line(&["id", "-u"]).as_deref() == Some("0") { &[] } else { &["sudo"] };
+    let apt = |words: &[&str]| {
+        Job::new([as_root, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"], words].concat()).run()
+    };
+    // Old lists may do as well: whether it is here in the end counts.
+    let _ = apt(&["update"]);
+    let install = [&["install", "-y", "--no-install-recommends"], &packages[..]].concat();
+    Ok(match apt(&install) {
+        Ok(ran) if ran.ok => None,
+        _ => Some(Verdict::failed(
+            Tally::default(),
+            format!("the tests need packages that cannot be installed here: {}", packages.join(", ")),
+        )),
+    })
 }
 
 fn command(job: &Job) -> Result<Verdict> {

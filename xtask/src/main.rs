@@ -5,6 +5,7 @@
 mod check;
 mod demo;
 mod house;
+mod http;
 mod models;
 mod rooms;
 mod run;
@@ -72,6 +73,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Compare HTTP plaintext of hyper on evener, hyper on tokio and Go's net/http (needs wrk)
+    Http(http::Comparison),
     /// Check who stands on whom against the plan
     Rooms,
     /// Check that what comments cite exists, and that no file is dead or silent
@@ -106,6 +109,7 @@ fn run(chore: &Chore) -> Result<bool> {
             Ok(say("tsan", &tsan::as_asked(verdict)))
         }
         Chore::Demo { args } => demo::run(&house, args),
+        Chore::Http(comparison) => http::run(&house, comparison),
         Chore::Rooms => Ok(say("rooms", &check::check_rooms(&house)?)),
         Chore::Tidy => Ok(say("tidy", &check::check_tidy(&house)?)),
     }

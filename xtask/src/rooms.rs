@@ -21,6 +21,7 @@ const SERVER: &str = "evener-server";
 const CLI: &str = "evener-cli";
 const SIM: &str = "evener-sim";
 const BENCH: &str = "evener-bench";
+const BENCH_HTTP: &str = "evener-bench-http";
 const XTASK: &str = "xtask";
 
 /// A crate of the house.
@@ -56,6 +57,7 @@ const ROOMS: &[Room] = &[
     Room { name: CLI, stands_on: &[EVENER, SERVER], unsafe_code: Forbidden },
     Room { name: SIM, stands_on: &[ACTOR, SCHEDULER, STORE, RUNTIME], unsafe_code: Forbidden },
     Room { name: BENCH, stands_on: &[EVENER, SCHEDULER], unsafe_code: Forbidden },
+    Room { name: BENCH_HTTP, stands_on: &[SCHEDULER], unsafe_code: Forbidden },
     Room { name: XTASK, stands_on: &[], unsafe_code: Forbidden },
 ];
 
@@ -71,7 +73,7 @@ struct Never {
 const NEVER: &[Never] = &[
     Never {
         who: &[SCHEDULER],
-        on: &[ACTOR, STORE, EXECUTORS, RUNTIME, EVENER, SERVER, CLI, SIM, BENCH, XTASK],
+        on: &[ACTOR, STORE, EXECUTORS, RUNTIME, EVENER, SERVER, CLI, SIM, BENCH, BENCH_HTTP, XTASK],
         so_that: "the engine can be used, and proved, alone",
     },
     Never {
@@ -93,7 +95,7 @@ const NEVER: &[Never] = &[
     Never { who: &[SERVER], on: &[STORE], so_that: "nobody goes round the flow" },
     Never {
         who: &[],
-        on: &[CLI, SIM, BENCH, XTASK],
+        on: &[CLI, SIM, BENCH, BENCH_HTTP, XTASK],
         so_that: "proof and chores leave no trace in the product",
     },
 ];
@@ -114,8 +116,9 @@ struct Without {
 
 const SQL: &[&str] =
     &["rusqlite", "libsqlite3-sys", "postgres", "tokio-postgres", "postgres-types", "sqlx", "diesel"];
-const HTTP: &[&str] =
-    &["http", "hyper", "hyper-util", "axum", "tower", "tower-http", "reqwest", "ureq", "actix-web"];
+const HTTP: &[&str] = &["http", "hyper-util", "axum", "tower", "tower-http", "reqwest", "ureq", "actix-web"];
+/// hyper itself is not among [`HTTP`]: the scheduler may have it behind a feature.
+const HYPER: &[&str] = &["hyper"];
 const ENGINE: &[&str] = &["rquickjs", "rquickjs-core", "rquickjs-sys", "deno_core", "boa_engine", "v8"];
 const ASYNC: &[&str] =
     &["tokio", "async-std", "smol", "async-io", "async-executor", "futures-executor", "mio", "polling"];
@@ -141,9 +144,9 @@ const WITHOUT: &[Without] = &[
     },
     Without {
         who: SCHEDULER,
-        crates: &["tokio", "tokio-util", "async-std", "smol"],
+        crates: &["tokio", "tokio-util", "async-std", "smol", "hyper"],
         if_optional: true,
-        so_that: "the engine can be used, and proved, alone (tokio's traits only as an adapter behind a feature)",
+        so_that: "the engine can be used, and proved, alone (the traits of tokio and of hyper only as adapters behind features)",
     },
     Without {
         who: ACTOR,
@@ -164,6 +167,12 @@ const WITHOUT: &[Without] = &[
         so_that: "the words stay light; SDK and store can share them",
     },
     Without {
+        who: ACTOR,
+        crates: HYPER,
+        if_optional: false,
+        so_that: "the words stay light; SDK and store can share them",
+    },
+    Without {
         who: RUNTIME,
         crates: SQL,
         if_optional: false,
@@ -177,14 +186,22 @@ const WITHOUT: &[Without] = &[
     },
     Without {
         who: RUNTIME,
+        crates: HYPER,
+        if_optional: false,
+        so_that: "it sees traits; the simulator runs the same code",
+    },
+    Without {
+        who: RUNTIME,
         crates: ENGINE,
         if_optional: false,
         so_that: "it sees traits; the simulator runs the same code",
     },
 ];
 
-/// What proofs may take though the product may not: who writes a format is read by somebody else's parser.
-const PROOFS_MAY: &[(&str, &str)] = &[(SCHEDULER, "serde_json")];
+/// What proofs may take though the product may not: who writes a format is read by somebody else's parser, and
+/// an adapter is used by whom it is for.
+const PROOFS_MAY: &[(&str, &str)] =
+    &[(SCHEDULER, "serde_json"), (SCHEDULER, "hyper"), (SCHEDULER, "hyper-util"), (SCHEDULER, "tokio")];
 
 /// Outside crates that are known to one folder.
 #[derive(Debug)]
@@ -192,6 +209,8 @@ struct OnlyIn {
     crates: &'static [&'static str],
     room: &'static str,
     folder: &'static str,
+    /// Who measures it beside us, or has an adapter for it behind a feature.
+    and: &'static [&'static str],
     so_that: &'static str,
 }
 
@@ -200,24 +219,35 @@ const ONLY_IN: &[OnlyIn] = &[
         crates: &["rusqlite", "libsqlite3-sys"],
         room: STORE,
         folder: "src/sqlite",
+        and: &[],
         so_that: "a dependency can be changed in one folder",
     },
     OnlyIn {
         crates: &["postgres", "tokio-postgres", "postgres-types"],
         room: STORE,
         folder: "src/postgres",
+        and: &[],
         so_that: "a dependency can be changed in one folder",
     },
     OnlyIn {
         crates: &["rquickjs", "rquickjs-core", "rquickjs-sys"],
         room: EXECUTORS,
         folder: "src/quickjs",
+        and: &[],
         so_that: "a dependency can be changed in one folder",
     },
     OnlyIn {
-        crates: &["hyper", "hyper-util", "axum"],
+        crates: &["hyper", "hyper-util"],
         room: SERVER,
         folder: "src",
+        and: &[SCHEDULER, BENCH_HTTP],
+        so_that: "a dependency can be changed in one folder",
+    },
+    OnlyIn {
+        crates: &["axum"],
+        room: SERVER,
+        folder: "src",
+        and: &[],
         so_that: "a dependency can be changed in one folder",
     },
 ];
@@ -273,7 +303,9 @@ fn declared(members: &[Member]) -> Vec<String> {
                     findings.push(format!("{edge}: never, so that {}", rule.so_that));
                 }
             }
-            for rule in ONLY_IN.iter().filter(|rule| rule.room != member.name) {
+            let elsewhere =
+                |rule: &&OnlyIn| rule.room != member.name && !rule.and.contains(&member.name.as_str());
+            for rule in ONLY_IN.iter().filter(elsewhere) {
                 if rule.crates.contains(&dep.name.as_str()) {
                     let home = format!("{} ({})", rule.room, rule.folder);
                     findings.push(format!("{edge}: only {home} may, so that {}", rule.so_that));
@@ -459,10 +491,35 @@ mod tests {
     }
 
     #[test]
-    fn the_scheduler_takes_tokio_only_behind_a_feature() {
-        assert_eq!(declared(&[member(SCHEDULER, &[("tokio", DepKind::Normal, true)])]), Vec::<String>::new());
-        let finding = only_finding(&[member(SCHEDULER, &[("tokio", DepKind::Normal, false)])]);
-        assert!(finding.contains("proved, alone"), "{finding}");
+    fn the_scheduler_takes_tokio_and_hyper_only_behind_a_feature() {
+        for name in ["tokio", "hyper"] {
+            let of = |kind, is_optional| declared(&[member(SCHEDULER, &[(name, kind, is_optional)])]);
+            assert_eq!(of(DepKind::Normal, true), Vec::<String>::new());
+            assert_eq!(of(DepKind::Dev, false), Vec::<String>::new());
+            let finding = only_finding(&[member(SCHEDULER, &[(name, DepKind::Normal, false)])]);
+            assert!(finding.contains("proved, alone"), "{finding}");
+        }
+        // What is around hyper is for its proofs.
+        for is_optional in [true, false] {
+            assert_eq!(
+                declared(&[member(SCHEDULER, &[("hyper-util", DepKind::Normal, is_optional)])]).len(),
+                1
+            );
+        }
+        assert_eq!(declared(&[member(BENCH, &[("hyper", DepKind::Normal, false)])]).len(), 1);
+    }
+
+    #[test]
+    fn the_scheduler_and_its_http_server_are_built_without_the_runtime_of_tokio() {
+        let words = "cargo tree -p evener-scheduler --features hyper,tokio-io -e normal,dev --prefix none -f";
+        let tree = crate::run::Job::new(words.split(' ')).args(["{p}|{f}"]).quiet().run().unwrap();
+        assert!(tree.ok, "{tree:?}");
+        let features = tree.lines.iter().filter_map(|line| line.strip_prefix("tokio v")?.split('|').nth(1));
+        let features: Vec<&str> = features.flat_map(|of| of.split([',', ' '])).collect();
+        assert!(features.contains(&"sync"), "{tree:?}");
+        for part in ["rt", "net", "time"] {
+            assert!(!features.contains(&part), "tokio comes with `{part}`: cargo tree -e features -i tokio");
+        }
     }
 
     #[test]

@@ -134,8 +134,12 @@ impl ThreadTime {
         #[cfg(target_os = "linux")]
         {
             let thread = self.clock.load(Relaxed) as u32;
-            // "number (name) state ..": the name may hold anything, so from the last parenthesis on.
-            let stat = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+            // "number (name) state ..": the name may hold anything, so from the last parenthesis on. It has at most
+            // 15 bytes, so one read has it all; to read such a file to its end takes six.
+            let mut start = [0; 64];
+            let file = std::fs::File::open(format!("/proc/self/task/{thread}/stat"));
+            let read = file.and_then(|mut file| std::io::Read::read(&mut file, &mut start)).unwrap_or(0);
+            let stat = &start[..read];
             let end = stat.iter().rposition(|&byte| byte == b')');
             end.and_then(|end| stat.get(end + 2)) == Some(&b'R')
         }

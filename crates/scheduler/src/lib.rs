@@ -57,6 +57,7 @@
 //! | `poller/` | readiness of sockets, learned by the workers themselves |
 //! | `net/`, `fs.rs` | sockets, files |
 //! | `signal.rs`, `child/` | signals, child processes, heard by the poller too |
+//! | `hyper.rs` | what hyper wants of a runtime, with the feature `hyper` |
 //! | `command/` | what they may ask for: handlers and completers; process, clock and blocking commands |
 //! | `typed/` | actors, handles, answers |
 //! | `task/`, `time.rs`, `channel.rs` | futures as processes; their timers and channels |
@@ -85,6 +86,8 @@ pub mod child;
 mod clock;
 #[cfg(not(loom))]
 pub mod fs;
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod hyper;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]

@@ -11,6 +11,10 @@ use crate::sync::{AtomicU64, Relaxed};
 
 const NO_LIMIT: u64 = u64::MAX;
 
+/// Of more buffers than this one call takes these alone (`IOV_MAX` of Linux): that it has not taken the others
+/// does not mean that it would have had to wait.
+const BUFFERS_MAX: usize = 1024;
+
 /// A connected stream.
 #[derive(Debug)]
 pub(super) struct Core<S> {
@@ -130,12 +134,25 @@ where
         self.poll(cx, buf.len(), |mut io| io.read(buf))
     }
 
+    /// As [`Self::poll_read`] into bytes that have no value yet: as many as it gives have one then.
+    #[cfg(feature = "hyper")]
+    pub(super) fn poll_read_uninit(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [std::mem::MaybeUninit<u8>],
+    ) -> Poll<io::Result<usize>>
+    where
+        for<'a> socket2::SockRef<'a>: From<&'a S>,
+    {
+        self.poll(cx, buf.len(), |io| socket2::SockRef::from(io).recv(buf))
+    }
+
     pub(super) fn poll_read_vectored(
         &mut self,
         cx: &mut Context<'_>,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
         self.poll(cx, len, |mut io| io.read_vectored(bufs))
     }
 
@@ -148,7 +165,7 @@ where
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
         self.poll(cx, len, |mut io| io.write_vectored(bufs))
     }
 }
@@ -170,6 +187,22 @@ macro_rules! reads {
                 bufs: &mut [std::io::IoSliceMut<'_>],
             ) -> std::task::Poll<std::io::Result<usize>> {
                 self.$end.poll_read_vectored(cx, bufs)
+            }
+        }
+
+        #[cfg(feature = "hyper")]
+        impl ::hyper::rt::Read for $name {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                mut buf: ::hyper::rt::ReadBufCursor<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                // SAFETY: no byte that has a value loses it: the system writes into them or leaves them alone.
+                let free = unsafe { buf.as_mut() };
+                let read = std::task::ready!(self.$end.poll_read_uninit(cx, free))?;
+                // SAFETY: the system has written that many.
+                unsafe { buf.advance(read) };
+                std::task::Poll::Ready(Ok(()))
             }
         }
     };
@@ -208,6 +241,39 @@ macro_rules! writes {
                     Err(error) if error.kind() == std::io::ErrorKind::NotConnected => Ok(()),
                     other => other,
                 })
+            }
+        }
+
+        #[cfg(feature = "hyper")]
+        impl ::hyper::rt::Write for $name {
+            fn poll_write(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.$end.poll_write(cx, buf)
+            }
+            fn poll_write_vectored(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.$end.poll_write_vectored(cx, bufs)
+            }
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                futures_io::AsyncWrite::poll_flush(self, cx)
+            }
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                futures_io::AsyncWrite::poll_close(self, cx)
             }
         }
     };

@@ -19,14 +19,15 @@
 //! monitor looks within [`STALE`]:
 //!
 //! - A worker that parks tries to take the role. It fails only if somebody has it: another worker, who is
-//!   up and will itself park later, or sleeps here; or another thread that polls without waiting, which
-//!   makes sure that somebody comes when it gives the role back. So does a thread that registers a
-//!   descriptor. (`post.rs`.)
+//!   up and will itself park later, or sleeps here; a spare, which makes sure that somebody comes when it
+//!   leaves; or another thread that polls without waiting, which does so when it gives the role back. So does
+//!   a thread that registers a descriptor. (`post.rs`.)
 //! - A worker that is up, in a step that does not end, has called the monitor when it came back from its
 //!   park, or whoever registered has; the monitor does not rest for longer than [`STALE`] while workers
 //!   are up and descriptors are registered.
 //!
-//! Test: `net::a_socket_is_heard_while_the_last_poller_blocks`.
+//! Tests: `net::a_socket_is_heard_while_the_last_poller_blocks`, `net::a_spare_leaves_the_poller_to_somebody`.
+//! Model: `model::poller::a_spare_that_leaves_makes_sure`.
 //!
 //! # The watchdog
 //!
@@ -84,8 +85,12 @@ pub(crate) const FRESH: u64 = 500_000;
 pub(crate) const STALE: u64 = 10_000_000;
 /// So long after the last event the monitor still looks every [`STALE`], and need not be called.
 const LIVELY: u64 = 100_000_000;
-/// Events of one poll, at most: as many as a worker's queue has places.
-const EVENTS_MAX: usize = crate::worker::LOCAL_MAX;
+/// Events of one poll, at most; and so many in a worker's FIFO are enough. Beyond are places for what comes from
+/// elsewhere: what is spilled would come to its turn after those who are found later.
+pub(crate) const EVENTS_MAX: usize = crate::worker::LOCAL_MAX * 5 / 8;
+/// Events of one poll of the monitor, at most. Whom it wakes goes to inject queues; what these have no room for
+/// would wait in the global queue, behind those who are found later.
+const MONITOR_MAX: usize = crate::queues::inject::INJECT_MAX as usize / 2;
 /// The longest sleep of the monitor while descriptors are registered.
 pub(crate) const WATCH: Duration = Duration::from_millis(200);
 /// A wake that has not been heard for so long is taken for lost, in nanoseconds: a thread that waits for a
@@ -351,7 +356,7 @@ impl Watchdog {
     fn poll(&mut self, hub: &'static Hub) {
         if let Some(mut role) = hub.poller.take_role() {
             hub.poller.counts.monitor_polls.fetch_add(1, Relaxed);
-            role.look(EVENTS_MAX, &mut self.wakers);
+            role.look(MONITOR_MAX, &mut self.wakers);
             drop(role);
             wake_all(&mut self.wakers);
         }

@@ -132,7 +132,11 @@ impl Registration {
                         }
                         self.source.clear(seen, direction);
                     }
-                    other => break other,
+                    other => {
+                        // If it is in the list, then an event has come since it entered, which takes it out.
+                        waiting.number = 0;
+                        break other;
+                    }
                 }
             }
             if let Some(timer) = &waiting.limit

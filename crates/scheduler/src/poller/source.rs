@@ -139,10 +139,14 @@ impl Side {
 
     fn take_all(&mut self, last_number: u64, into: &mut Vec<Waker>) {
         self.taken = last_number;
-        into.extend(self.first.take().map(|(_, waker)| waker));
-        into.extend(self.rest.drain(..).map(|(_, waker)| waker));
-        // A crowd that once waited here does not keep its room for ever.
-        self.rest.shrink_to(16);
+        if let Some((_, waker)) = self.first.take() {
+            into.push(waker);
+        }
+        if !self.rest.is_empty() {
+            into.extend(self.rest.drain(..).map(|(_, waker)| waker));
+            // A crowd that once waited here does not keep its room for ever.
+            self.rest.shrink_to(16);
+        }
     }
 }
 

@@ -944,11 +944,10 @@ impl Worker {
         woken
     }
 
-    /// Polls without waiting, unless somebody else does, for as many events as the FIFO has places: what is
-    /// spilled from it would come to its turn after those who were found later. `true`: somebody was woken.
+    /// Polls without waiting, unless somebody else does, or there is enough to do. `true`: somebody was woken.
     #[cold]
     fn poll_now(&self) -> bool {
-        let room = LOCAL_MAX - self.fifo.len();
+        let room = poller::EVENTS_MAX.saturating_sub(self.fifo.len());
         if room == 0 {
             return false;
         }

@@ -15,6 +15,10 @@ mod contained;
 mod fairness;
 mod field_cases;
 mod files;
+#[cfg(feature = "hyper")]
+mod http;
+#[cfg(feature = "hyper")]
+mod http_tools;
 mod idle;
 mod lend;
 mod lifecycle;
@@ -33,6 +37,8 @@ mod supervisor;
 mod support;
 mod task;
 mod time;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 mod trace;
 mod typed;
 #[cfg(unix)]

@@ -1300,5 +1300,45 @@ fn a_thousand_busy_sockets_are_served_in_turn() {
         served[SOCKETS - 1]
     );
     // In turn each gets what this thread, which passes by them all, has asked for.
-    assert!(served[0] >= ROUNDS * 9 / 10, "{served:?}");
+    assert!(served[0] >= ROUNDS * 5 / 6, "{:?}", (served[0], served[SOCKETS / 2], served[SOCKETS - 1]));
+}
+
+/// Who stands in for a worker may sleep in the poller when it is recalled: then nobody else is there.
+#[test]
+fn a_spare_leaves_the_poller_to_somebody() {
+    const ROUNDS: usize = 20;
+    let s = scheduler(1);
+    let (tell, told) = channel();
+    let (heard, hears) = channel();
+    spawn(&s, async move {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        tell.send(socket.local_addr().unwrap()).unwrap();
+        while let Ok((len, _)) = socket.recv_from(&mut [0; 8]).await {
+            heard.send(len).unwrap();
+        }
+    });
+    let to = recv(&told);
+    let from = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let before = s.stats().poller;
+    for _ in 0..ROUNDS {
+        let (done, ends) = channel();
+        s.spawn_once(move |out| {
+            // Left behind for a spare, which then finds nothing more and sleeps in the poller.
+            out.spawn_once(|_| {}).unwrap();
+            evener_scheduler::blocking(|| std::thread::sleep(Duration::from_millis(20)));
+            done.send(()).unwrap();
+        })
+        .unwrap();
+        recv(&ends);
+        until("all sleep", || s.stats().parked == 1 && s.stats().spares.standing_in == 0);
+        from.send_to(&[1], to).unwrap();
+        assert_eq!(recv(&hears), 1);
+    }
+    // The watchdog would have come, too, after 200 ms; it may, now and then, on a busy machine.
+    let after = s.stats().poller;
+    let repaired = after.monitor_polls - before.monitor_polls + after.repairs - before.repairs;
+    assert!(
+        repaired <= ROUNDS as u64 / 4,
+        "{repaired} of {ROUNDS} sockets were heard by the watchdog: {after:?}"
+    );
 }

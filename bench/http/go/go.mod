@@ -1,0 +1,3 @@
+module evener-bench-http
+
+go 1.19
