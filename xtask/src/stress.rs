@@ -27,7 +27,7 @@ impl Stress {
 
     /// The stress test as cargo runs it.
     pub(crate) fn job(self) -> Job {
-        let words = ["cargo", "test", "-p", "evener-scheduler", "--release", "--test", "it", "stress::"];
+        let words = ["cargo", "test", "-p", "evener-scheduler", "--release", "--test", "stress"];
         self.set(Job::new(words)).args(["--", "--nocapture", "--include-ignored"])
     }
 

@@ -40,7 +40,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::process::contain;
 use crate::sync::Mutex;
-use crate::task::coop;
+use crate::task::{coop, waker};
 
 /// All receivers are gone; the value comes back.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +108,12 @@ enum Standing {
 }
 
 impl Waiters {
+    #[inline]
     fn find(&self, number: u64) -> Result<usize, usize> {
+        // Who has been woken was at the front.
+        if self.list.front().is_none_or(|(front, _)| number < *front) {
+            return Err(0);
+        }
         self.list.binary_search_by_key(&number, |(number, _)| *number)
     }
 
@@ -121,30 +126,32 @@ impl Waiters {
     }
 
     /// Puts a waiter at the end, or where it stood, or renews its waker; gives the old one, to be dropped
-    /// outside of the lock. `Err`: that takes a clone of the waker, to be made outside of the lock.
+    /// outside of the lock. `Err`: that takes a clone of the waker, to be made outside of the lock, for another
+    /// runtime's clone is its code. (That of a process's waker copies a word.)
     fn wait(
         &mut self,
         number: &mut u64,
         waker: &Waker,
         clone: &mut Option<Waker>,
     ) -> Result<Option<Waker>, ()> {
-        if *number != 0 {
-            match self.find(*number) {
-                Ok(place) if self.list[place].1.will_wake(waker) => return Ok(None),
-                Ok(place) => {
-                    let clone = clone.take().ok_or(())?;
-                    return Ok(Some(std::mem::replace(&mut self.list[place].1, clone)));
-                }
-                Err(place) => {
-                    self.list.insert(place, (*number, clone.take().ok_or(())?));
-                    return Ok(None);
-                }
-            }
+        let place = if *number == 0 { Err(self.list.len()) } else { self.find(*number) };
+        if place.is_ok_and(|place| self.list[place].1.will_wake(waker)) {
+            return Ok(None);
         }
-        let clone = clone.take().ok_or(())?;
-        self.last += 1;
-        *number = self.last;
-        self.list.push_back((self.last, clone));
+        let clone = match clone.take() {
+            Some(clone) => clone,
+            None if waker::is_of_a_process(waker) => waker.clone(),
+            None => return Err(()),
+        };
+        match place {
+            Ok(place) => return Ok(Some(std::mem::replace(&mut self.list[place].1, clone))),
+            Err(_) if *number == 0 => {
+                self.last += 1;
+                *number = self.last;
+                self.list.push_back((self.last, clone));
+            }
+            Err(place) => self.list.insert(place, (*number, clone)),
+        }
         Ok(None)
     }
 
@@ -188,28 +195,23 @@ struct Shared<T> {
     capacity: usize,
 }
 
-/// One of the two lists.
-type Side<T> = fn(&mut State<T>) -> &mut Waiters;
-
 impl<T> Shared<T> {
-    /// Tries, or waits on that side till trying makes sense.
-    #[inline]
+    /// Tries, with the number of the future, or waits in the list of that side till trying makes sense.
+    #[inline(always)]
     fn poll<R>(
         &self,
         cx: &mut Context<'_>,
         number: &mut u64,
-        side: Side<T>,
-        mut attempt: impl FnMut(&mut State<T>, Standing) -> Option<R>,
+        side: impl Fn(&mut State<T>) -> &mut Waiters,
+        mut attempt: impl FnMut(&mut State<T>, u64) -> Option<R>,
     ) -> Poll<R> {
         std::task::ready!(coop::poll_proceed(cx));
-        // Wakers are cloned and dropped outside of the lock: another runtime's are its code.
         let mut clone = None;
         loop {
             let mut state = self.state.lock();
-            let standing = side(&mut state).standing(*number);
-            if let Some(result) = attempt(&mut state, standing) {
+            if let Some(result) = attempt(&mut state, *number) {
                 // Still in the list if it came back by itself.
-                let left = side(&mut state).leave(*number);
+                let left = if *number == 0 { None } else { side(&mut state).leave(*number) };
                 drop(state);
                 drop(left);
                 *number = 0;
@@ -446,11 +448,11 @@ impl<T> Future for Sending<'_, T> {
             cx,
             number,
             |state| &mut state.sending,
-            |state, standing| {
+            |state, number| {
                 if state.receivers == 0 {
                     return Some(Err(Closed(take())));
                 }
-                match standing {
+                match state.sending.standing(number) {
                     Standing::New if state.has_room(shared.capacity) => {}
                     Standing::Woken => state.granted -= 1,
                     Standing::New | Standing::Waits => return None,

@@ -40,6 +40,12 @@ pub(crate) fn of(data: usize) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(ptr::without_provenance(data), &TABLE) })
 }
 
+/// Is it the waker of some process? To clone, wake and drop it is no code of others.
+#[inline]
+pub(crate) fn is_of_a_process(waker: &Waker) -> bool {
+    ptr::eq(waker.vtable(), &raw const TABLE)
+}
+
 #[inline]
 fn wake(data: usize) {
     // A task that wakes itself in its poll: its worker, this thread, notes it without touching the word.

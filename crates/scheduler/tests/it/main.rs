@@ -32,7 +32,6 @@ mod shutdown;
 #[cfg(unix)]
 mod signal;
 mod stack;
-mod stress;
 mod supervisor;
 mod support;
 mod task;

@@ -21,7 +21,7 @@ use evener_scheduler::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use evener_scheduler::task::{self, JoinError, JoinHandle};
 use evener_scheduler::{Scheduler, time};
 
-use super::Spin;
+use crate::processes::{Spin, span_and_seed};
 use crate::support::{LIMIT, Rng, quiet_panics, until};
 
 const CLIENT: usize = 0;
@@ -674,7 +674,7 @@ fn sockets() -> usize {
 #[test]
 fn every_wait_ends_and_every_byte_is_the_right_one() {
     quiet_panics();
-    let (span, seed) = super::span_and_seed();
+    let (span, seed) = span_and_seed();
     // By `cargo xtask stress` nobody else in this program has sockets.
     let is_alone = std::env::var_os("EVENER_STRESS_SECS").is_some();
     let before = sockets();

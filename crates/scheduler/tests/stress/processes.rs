@@ -23,11 +23,8 @@ use evener_scheduler::{
 
 use crate::support::{LIMIT, Rng, from_env, quiet_panics};
 
-#[cfg(unix)]
-mod sockets;
-
 /// A value behind a lock made of one atomic.
-struct Spin<T> {
+pub(crate) struct Spin<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -36,10 +33,10 @@ struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
-    fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         while self.taken.swap(true, SeqCst) {
             std::thread::yield_now();
         }
@@ -550,7 +547,7 @@ fn round(seed: u64) -> Totals {
 }
 
 /// How long to go on, and from which seed.
-fn span_and_seed() -> (Duration, u64) {
+pub(crate) fn span_and_seed() -> (Duration, u64) {
     let span = Duration::from_secs(from_env("EVENER_STRESS_SECS", 3));
     let seed = from_env("EVENER_STRESS_SEED", 1);
     println!(
