@@ -136,6 +136,11 @@ impl<const CAP: usize, const VERSION_BITS: u32> Deque<CAP, VERSION_BITS> {
         len(self.word.load(Relaxed))
     }
 
+    /// Where it begins: moved by whoever takes the oldest. A hint.
+    pub(crate) fn front(&self) -> u16 {
+        head(self.word.load(Relaxed))
+    }
+
     /// Whether no item waits. A hint.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -106,6 +106,11 @@ impl<const CAP: usize> Fifo<CAP> {
         (tail.wrapping_sub(head).cast_signed().max(0) as usize).min(CAP)
     }
 
+    /// Where it begins: moved by whoever takes the oldest. A hint.
+    pub(crate) fn front(&self) -> u32 {
+        self.head.load(Relaxed)
+    }
+
     /// Whether no item waits. A hint.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

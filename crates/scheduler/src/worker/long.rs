@@ -72,6 +72,8 @@ fn verdict(seen: Seen, is_runnable: impl FnOnce() -> bool) -> Verdict {
 pub(crate) struct Judge {
     turn: u64,
     has_moved: bool,
+    /// Where its queues began at the last look.
+    front: Option<(u16, u32)>,
     /// When, and at which processor time: first, and last.
     first: Option<u64>,
     last: Option<(u64, u64)>,
@@ -80,7 +82,7 @@ pub(crate) struct Judge {
 
 impl Judge {
     pub(crate) fn new() -> Self {
-        Self { turn: u64::MAX, has_moved: true, first: None, last: None, is_counted: false }
+        Self { turn: u64::MAX, has_moved: true, front: None, first: None, last: None, is_counted: false }
     }
 
     pub(crate) fn turn(&self) -> u64 {
@@ -103,6 +105,12 @@ impl Judge {
             *self = Self { turn, ..Self::new() };
             worker.turn_seen_at.store(now, Relaxed);
         }
+    }
+
+    /// Has anybody taken something from behind its step since the last look?
+    pub(crate) fn is_drained(&mut self, worker: &WorkerShared) -> bool {
+        let front = worker.front();
+        self.front.replace(front).is_some_and(|before| before != front)
     }
 
     /// Reads the processor time of the worker's thread.

@@ -215,6 +215,11 @@ impl WorkerShared {
         !self.fifo.is_empty() || !self.deque.is_empty() || !self.inject.is_empty()
     }
 
+    /// Where its deque and FIFO begin: while its step goes on, others move that.
+    pub(crate) fn front(&self) -> (u16, u32) {
+        (self.deque.front(), self.fifo.front())
+    }
+
     #[inline]
     pub(crate) fn has_deque(&self) -> bool {
         !self.deque.is_empty()

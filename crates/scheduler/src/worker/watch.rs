@@ -175,6 +175,7 @@ mod program {
                 let worker = self.hub.entry(index);
                 if !self.parked[index] && worker.has_waiting() {
                     judge.note_time(worker, now);
+                    judge.is_drained(worker);
                 }
             }
         }
@@ -229,6 +230,10 @@ mod program {
             if let Some(thief) = hub.idle.choose_any() {
                 hub.trace.monitor(Kind::Thief, thief as usize);
                 hub.entry(thief as usize).parker.unpark();
+                return;
+            }
+            if self.judges[index].is_drained(hub.entry(index)) {
+                // Others are at it. One more thread would be in their way.
                 return;
             }
             // The last of those who stand in, one for the other: as long as it moves it comes to that work.
