@@ -337,6 +337,12 @@ pub(crate) fn prefetch_slot(slot: &Slot) {
     prefetch_for_write(ptr::from_ref(slot));
 }
 
+/// As [`prefetch_slot`] for a message cell.
+#[inline(always)]
+pub(crate) fn prefetch_cell(number: u32) {
+    prefetch_for_write(cell(number));
+}
+
 #[inline(always)]
 fn prefetch_for_write<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -351,6 +351,34 @@ pub(crate) fn run_spare(engine: &Arc<Engine>, me: u16) {
     engine.spares.left(me);
 }
 
+/// Asks for the newest messages of processes that are about to run, side by side: one mailbox alone is a list
+/// whose cells come one after the other, each from another core's cache or from memory. The caller has taken them
+/// from a queue, but nothing hangs on what is read here: cells stay cells, whoever has them.
+fn fetch_mailboxes(items: &[Item]) {
+    /// Of each mailbox.
+    const CELLS: usize = 8;
+    let mut cells = [0; GLOBAL_MAX];
+    for (cell, &item) in cells.iter_mut().zip(items) {
+        *cell = memory::slot(item).word().head();
+        if *cell != 0 {
+            memory::prefetch_cell(*cell);
+        }
+    }
+    for _ in 1..CELLS {
+        let mut found = false;
+        for cell in cells.iter_mut().filter(|cell| **cell != 0) {
+            *cell = Cells::next(&InMemory, *cell).load(Relaxed);
+            if *cell != 0 {
+                found = true;
+                memory::prefetch_cell(*cell);
+            }
+        }
+        if !found {
+            break;
+        }
+    }
+}
+
 /// Lets this thread be a worker for the time of `life`.
 fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
     let hub = engine.hub;
@@ -683,20 +711,19 @@ impl Worker {
             return None;
         }
         let share = (len / self.hub.workers.len() + 1).min(GLOBAL_MAX);
-        let mut first = None;
-        let mut is_batch = false;
+        let mut batch = [0; GLOBAL_MAX];
+        let mut count = 0;
         self.hub.global.pop_batch(share, &InMemory, |item| {
-            if first.is_none() {
-                first = Some(item);
-            } else {
-                is_batch = true;
-                self.push_old(item);
-            }
+            batch[count] = item;
+            count += 1;
         });
-        if is_batch {
+        let (&first, rest) = batch[..count].split_first()?;
+        if !rest.is_empty() {
+            fetch_mailboxes(&batch[..count]);
+            rest.iter().for_each(|&item| self.push_old(item));
             self.announce_batch();
         }
-        first
+        Some(first)
     }
 
     /// The worker has something to run.
