@@ -15,7 +15,7 @@ use crate::{LocalPid, Pid, memory};
 pub(crate) const LONG: u64 = 10_000_000;
 
 /// Between two looks at a thread's processor time at least so many nanoseconds.
-const STILL: u64 = 25_000;
+const STILL: u64 = 20_000;
 
 /// A step whose thread is ready to run and gets no processor is not helped by one thread more, unless it
 /// goes on for so long.

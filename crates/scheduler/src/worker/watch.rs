@@ -4,7 +4,7 @@
 //! count has not moved while work waits with it gets a thief woken, who may then take the run-next place
 //! too. If nobody sleeps who could be woken, a spare worker stands in for it ([`crate::worker::spare`]): at
 //! once if its step blocks by its own word; at the first look that finds its thread off the processor, some
-//! 30 us after it was called; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
+//! 100 us after it was called, or 25 us if there is no other worker; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
 //! and points busy workers to due timers and to what waits in inject and global queues. When all workers are
 //! parked it
 //! sleeps without a limit; the first push after that which wakes nobody wakes it, once for each idle
@@ -42,10 +42,11 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(3);
 
 /// Its first look after a deep sleep: a step that blocks at once with work behind it is found soon. The gaps
 /// double up to [`PERIOD`].
-pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(30);
+pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(100);
 
-/// Its next look where one does not tell enough.
-const NEXT_LOOK: Duration = Duration::from_micros(60);
+/// If there is no other worker it does not even sleep till its first look, after so many nanoseconds: what waits
+/// behind the step has nobody else to come.
+const ALONE_LOOK: u64 = 25_000;
 
 /// See the module's words on rests.
 const SETTLED: Duration = Duration::from_micros(100);
@@ -133,7 +134,7 @@ mod program {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::{CALLED_GAP, FIRST_LOOK, NEXT_LOOK, PERIOD, REST_MAX, SETTLED};
+    use super::{ALONE_LOOK, CALLED_GAP, FIRST_LOOK, PERIOD, REST_MAX, SETTLED};
     use crate::poller::{self, Watchdog};
     use crate::route::host::{Engine, Hub, Phase};
     use crate::trace::Kind;
@@ -168,16 +169,19 @@ mod program {
         }
 
         /// As [`Self::note_turns`], and how much processor time was used up to now by those who have left
-        /// something behind.
-        fn begin(&mut self, now: u64) {
+        /// something behind. `true`: the only worker has.
+        fn begin(&mut self, now: u64) -> bool {
             self.note_turns(now);
+            let mut is_alone = false;
             for (index, judge) in self.judges.iter_mut().enumerate() {
                 let worker = self.hub.entry(index);
                 if !self.parked[index] && worker.has_waiting() {
                     judge.note_time(worker, now);
                     judge.is_drained(worker);
+                    is_alone = self.hub.workers.len() == 1;
                 }
             }
+            is_alone
         }
 
         /// One look: points workers to due timers, and thieves or a stand-in to work behind a step that does
@@ -340,7 +344,7 @@ mod program {
                     called_at = clock::now_nanos();
                 }
                 is_calm = looks.look(clock::refresh());
-                gap = if looks.is_urgent { NEXT_LOOK } else { (gap * 2).min(PERIOD) };
+                gap = if looks.is_urgent { FIRST_LOOK } else { (gap * 2).min(PERIOD) };
                 false
             };
             if hub.poller.is_used() {
@@ -349,9 +353,14 @@ mod program {
             if was_called {
                 // A step that began since then is found stuck at the first look, not at the second.
                 called_at = clock::refresh();
-                looks.begin(called_at);
                 gap = FIRST_LOOK;
                 is_calm = false;
+                if looks.begin(called_at) {
+                    while clock::now_nanos() < called_at + ALONE_LOOK {
+                        crate::sync::spin_loop();
+                    }
+                    is_calm = looks.look(clock::refresh());
+                }
             }
         }
     }
