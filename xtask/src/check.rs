@@ -168,9 +168,18 @@ fn test_tools() -> Result<Option<Verdict>> {
         return Ok(None);
     }
     let packages: Vec<&str> = missing.into_iter().map(|(_, package)| package).collect();
-    let as_root: &[&str] = if first_line(&["id", "-u"]).as_deref() == Some("0") { &[] } else { &["sudo"] };
+    let as_root: &[&str] =
+        if first_line(&["id", "-u"]).as_deref() == Some("0") { &[] } else { &["sudo", "-n"] };
     let apt = |words: &[&str]| {
-        Job::new([as_root, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"], words].concat()).run()
+        Job::new(
+            [
+                as_root,
+                &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"],
+                words,
+            ]
+            .concat(),
+        )
+        .run()
     };
     // Old lists may do as well: whether it is here in the end counts.
     let _ = apt(&["update"]);

@@ -178,7 +178,8 @@ impl Programs {
                     comparison.go
                 );
             }
-            let words = [&comparison.go, "build", "-o", &programs.go.display().to_string(), "."];
+            let words =
+                [&comparison.go, "build", "-buildvcs=false", "-o", &programs.go.display().to_string(), "."];
             let build = Job::new(words).dir(&house.root.join("bench/http/go"));
             // The toolchain that is here, not another one from the network.
             must(&build.env("GOTOOLCHAIN", "local").env("GOCACHE", house.target.join("go")))?;

@@ -43,7 +43,7 @@ enum Chore {
     /// licenses and sources of what we depend on, known advisories. Ends with a table and the line
     /// "N passed, N failed", which counts tests.
     Check {
-        /// Leave out what is slow: models, stress, ThreadSanitizer, advisories, installing tools
+        /// Leave out what is slow: models, stress, ThreadSanitizer, advisories, installing cargo-deny
         #[arg(long)]
         quick: bool,
     },

@@ -51,7 +51,8 @@ impl Armed {
     fn is_alive(&self) -> bool {
         // Whoever ends the host says so before it takes the timers away: of its turn at the lock and that of
         // `arm` one came first.
-        self.hub.life() == self.life && self.hub.phase() != Phase::Gone
+        // The phase first: if it is that of a later life (Release in `Hub::take`), so is the life.
+        self.hub.phase() != Phase::Gone && self.hub.life() == self.life
     }
 }
 
@@ -93,11 +94,17 @@ impl Alarm {
         self.due = due;
         if let Some(armed) = self.armed.take() {
             armed.hub.cancel(armed.key);
-            if armed.is_alive() {
-                self.armed = Some(Armed::new(armed.hub, due, armed.waker));
+            // Anew, or it looks for itself.
+            if !armed.is_alive() {
+                return armed.waker.wake();
+            }
+            let anew = Armed::new(armed.hub, due, armed.waker);
+            // The host may have ended, and taken its timers away, since that look.
+            if anew.is_alive() {
+                self.armed = Some(anew);
             } else {
-                // It looks for itself.
-                armed.waker.wake();
+                anew.hub.cancel(anew.key);
+                anew.waker.wake();
             }
         }
     }
@@ -212,6 +219,9 @@ impl Interval {
 
     /// Waits for the next tick and gives the moment for which it was due. Dropped while it waits, it has
     /// taken no tick.
+    ///
+    /// # Panics
+    /// As [`Sleep`].
     pub fn tick(&mut self) -> impl Future<Output = Instant> + Send {
         poll_fn(|cx| self.poll_tick(cx))
     }
@@ -252,6 +262,9 @@ impl From<Elapsed> for std::io::Error {
 ///
 /// # Errors
 /// [`Elapsed`]; the future has been dropped.
+///
+/// # Panics
+/// As [`Sleep`].
 pub fn timeout<F: Future>(limit: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
     within(sleep(limit), future)
 }
@@ -260,6 +273,9 @@ pub fn timeout<F: Future>(limit: Duration, future: F) -> impl Future<Output = Re
 ///
 /// # Errors
 /// As [`timeout`].
+///
+/// # Panics
+/// As [`Sleep`].
 pub fn timeout_at<F: Future>(
     deadline: Instant,
     future: F,

@@ -33,6 +33,16 @@ impl Exit {
         Self { ending: Ending::Signal(None), child }
     }
 
+    /// Kills the child; nothing if it has ended.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        match &self.ending {
+            // By the descriptor: somebody else in the program may have reaped it, and its number may be another's.
+            #[cfg(target_os = "linux")]
+            Ending::Pidfd(pidfd) => pidfd.kill(),
+            Ending::Signal(_) => self.child.kill(),
+        }
+    }
+
     /// Nobody waits any more.
     pub(super) fn leave(&mut self) {
         match &mut self.ending {
@@ -73,7 +83,8 @@ pub(super) mod pidfd {
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::io::Errno;
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
     use crate::poller::source::READ;
     use crate::poller::{Direction, Registration, Waiting};
@@ -84,7 +95,7 @@ pub(super) mod pidfd {
         /// Dropped before the descriptor is closed.
         registration: Registration,
         waiting: Waiting,
-        _fd: OwnedFd,
+        fd: OwnedFd,
     }
 
     #[cfg(test)]
@@ -102,7 +113,14 @@ pub(super) mod pidfd {
             // The number is the child's: nobody has taken its status yet.
             let fd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
             let registration = Registration::new(Arc::clone(engine), &fd, READ)?;
-            Ok(Self { registration, waiting: Waiting::default(), _fd: fd })
+            Ok(Self { registration, waiting: Waiting::default(), fd })
+        }
+
+        pub(super) fn kill(&self) -> io::Result<()> {
+            match pidfd_send_signal(&self.fd, Signal::KILL) {
+                Err(Errno::SRCH) => Ok(()),
+                other => Ok(other?),
+            }
         }
 
         pub(super) fn leave(&mut self) {

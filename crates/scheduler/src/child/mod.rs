@@ -209,8 +209,9 @@ impl Command {
         child.wait().await
     }
 
-    /// Starts it, when first polled, reads what it writes, and waits for its end. A stdin that was not set is empty; stdout and
-    /// stderr that were not set are read.
+    /// Starts it, when first polled, reads what it writes, and waits for its end. A stdin that was not set here is
+    /// empty; stdout and stderr that were not set here are read. (What was set before this was made of a
+    /// [`process::Command`] cannot be known: it counts as not set.)
     ///
     /// # Errors
     /// As [`Self::spawn`] and [`Child::wait_with_output`].
@@ -225,7 +226,18 @@ impl Command {
         if !stderr {
             self.std.stderr(Stdio::piped());
         }
-        self.spawn()?.wait_with_output().await
+        let spawned = self.spawn();
+        // What it is set to for this time only.
+        if !stdin {
+            self.std.stdin(Stdio::inherit());
+        }
+        if !stdout {
+            self.std.stdout(Stdio::inherit());
+        }
+        if !stderr {
+            self.std.stderr(Stdio::inherit());
+        }
+        spawned?.wait_with_output().await
     }
 
     fn error(&self, source: io::Error) -> io::Error {
@@ -293,7 +305,7 @@ impl Child {
     /// # Errors
     /// The system's.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.exit().child.kill()
+        self.exit().kill()
     }
 
     /// Reads its stdout and stderr to their ends, both at a time, as far as they are pipes and still here, and
@@ -316,7 +328,7 @@ impl Drop for Child {
         if let Some(mut exit) = self.exit.take() {
             if self.kills_on_drop {
                 // It fails if it has ended, and that is as well.
-                let _ = exit.child.kill();
+                let _ = exit.kill();
             }
             orphans::leave(exit);
         }

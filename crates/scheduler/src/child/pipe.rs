@@ -18,6 +18,9 @@ const CHUNK: usize = 8192;
 /// And at most: what a pipe of Linux holds by default.
 const CHUNK_MAX: usize = 65_536;
 
+/// Of more buffers than this one call takes these alone (`IOV_MAX` of Linux), as with streams.
+const BUFFERS_MAX: usize = 1024;
+
 /// Bytes of which only the first `len` were read.
 struct Rest<'a> {
     bytes: &'a mut Vec<u8>,
@@ -167,7 +170,7 @@ impl AsyncWrite for ChildStdin {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
         self.pipe()?.poll(cx, len, |mut io| io.write_vectored(bufs))
     }
 
@@ -233,7 +236,7 @@ macro_rules! reader {
                 cx: &mut Context<'_>,
                 bufs: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
-                let len = bufs.iter().map(|buf| buf.len()).sum();
+                let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
                 self.0.poll(cx, len, |mut io| io.read_vectored(bufs))
             }
         }

@@ -190,7 +190,7 @@ impl<'a> Accepting<'a> {
     ) -> Poll<io::Result<R>> {
         loop {
             if let Some(pause) = &mut self.pause {
-                ready!(pause.poll(cx));
+                ready!(pause.poll(cx))?;
                 self.pause = None;
             }
             match ready!(self.wait.poll(cx, &mut accept)) {

@@ -48,7 +48,7 @@ impl UnixStream {
         poll_fn(|cx| {
             loop {
                 if let Some(timer) = &mut pause {
-                    ready!(timer.poll(cx));
+                    ready!(timer.poll(cx))?;
                     pause = None;
                 }
                 match socket.connect(&addr) {
@@ -279,7 +279,7 @@ impl UnixDatagram {
         poll_fn(|cx| {
             loop {
                 if let Some(timer) = &mut pause {
-                    ready!(timer.poll(cx));
+                    ready!(timer.poll(cx))?;
                     pause = None;
                 }
                 let mut is_full = false;

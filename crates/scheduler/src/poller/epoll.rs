@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::source::{ERROR, READ, READ_CLOSED, WRITE, WRITE_CLOSED};
+use super::source::{ERROR, READ, READ_CLOSED, URGENT, WRITE, WRITE_CLOSED};
 use super::{BELL, EVENTS_MAX};
 use crate::sync::{AtomicBool, Relaxed};
 
@@ -55,8 +55,11 @@ impl Buffer {
 
 fn readiness(flags: EventFlags) -> u64 {
     let mut bits = 0;
-    if flags.intersects(EventFlags::IN | EventFlags::PRI) {
+    if flags.intersects(EventFlags::IN) {
         bits |= READ;
+    }
+    if flags.intersects(EventFlags::PRI) {
+        bits |= READ | URGENT;
     }
     if flags.intersects(EventFlags::OUT) {
         bits |= WRITE;
@@ -86,7 +89,7 @@ impl Sys {
     }
 
     pub(crate) fn add(&self, io: &impl Descriptor, key: u64) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, io.as_fd(), EventData::new_u64(key), flags)?)
     }
 

@@ -88,6 +88,8 @@ const LIVELY: u64 = 100_000_000;
 /// Events of one poll, at most; and so many in a worker's FIFO are enough. Beyond are places for what comes from
 /// elsewhere: what is spilled would come to its turn after those who are found later.
 pub(crate) const EVENTS_MAX: usize = crate::worker::LOCAL_MAX * 5 / 8;
+/// A poll of a busy worker takes so many even so.
+pub(crate) const EVENTS_MIN: usize = 16;
 /// Events of one poll of the monitor, at most. Whom it wakes goes to inject queues; what these have no room for
 /// would wait in the global queue, behind those who are found later.
 const MONITOR_MAX: usize = crate::queues::inject::INJECT_MAX as usize / 2;

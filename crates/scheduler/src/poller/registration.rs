@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::source::{self, ORPHAN, READ_CLOSED, Source, WRITE_CLOSED};
+use super::source::{self, ORPHAN, READ_CLOSED, Source, URGENT, WRITE_CLOSED};
 use super::{Descriptor, Direction, Raw, Sys, make_sure_somebody_polls};
 use crate::clock;
 use crate::route::host::{Engine, Hub, Phase};
@@ -105,7 +105,8 @@ impl Registration {
         self.poll_seen(cx, direction, waiting, limit, |seen| {
             let done = op()?;
             // After the peer's half close no event follows that would make it ready again for the end.
-            if Sys::TELLS_EDGES && 0 < done && done < len && seen & (READ_CLOSED | WRITE_CLOSED) == 0 {
+            if Sys::TELLS_EDGES && 0 < done && done < len && seen & (READ_CLOSED | WRITE_CLOSED | URGENT) == 0
+            {
                 self.source.clear(seen, direction);
             }
             Ok(done)
@@ -149,7 +150,8 @@ impl Registration {
                 if let Some(limit) = limit {
                     let hub = self.engine.hub;
                     let timer = waiting.limit.get_or_insert_with(|| Timer::after(hub, limit));
-                    if timer.poll(cx).is_ready() {
+                    // Not if the host has ended: this is in the list, and is told so by the socket.
+                    if let Poll::Ready(Ok(())) = timer.poll(cx) {
                         break Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -241,6 +243,12 @@ impl Drop for Registration {
     }
 }
 
+impl From<HostGone> for io::Error {
+    fn from(_: HostGone) -> Self {
+        ended()
+    }
+}
+
 fn ended() -> io::Error {
     io::Error::other("the scheduler of this socket has ended")
 }
@@ -267,12 +275,8 @@ impl Timer {
         self.alarm.is_over()
     }
 
-    /// Is it due? If not, the task is woken when it is.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.alarm.poll(cx, || self.hub) {
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            // The socket is told that its host has ended.
-            Poll::Ready(Err(HostGone)) | Poll::Pending => Poll::Pending,
-        }
+    /// Is it due? If not, the task is woken when it is, or when the host ends.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HostGone>> {
+        self.alarm.poll(cx, || self.hub)
     }
 }

@@ -43,6 +43,9 @@ pub(crate) const ERROR: u64 = 16;
 /// The scheduler has ended: no event will come any more.
 pub(crate) const ORPHAN: u64 = 32;
 
+/// Urgent bytes have come. A read ends before them, whatever lies behind: a short one tells nothing.
+pub(crate) const URGENT: u64 = 64;
+
 const BITS: u64 = 0xff;
 const TICK: u64 = 1 << 8;
 const TICKS: u64 = 0xff_ffff << 8;

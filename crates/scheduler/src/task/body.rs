@@ -37,9 +37,14 @@ enum Stage<F: Future> {
 }
 
 /// One cell for the process and its handle; see the module's words on who touches what.
-pub(super) struct Task<F: Future> {
+///
+/// All of it is in an `UnsafeCell`, padding too: it may be freed while a method still runs on a shared reference.
+#[repr(transparent)]
+pub(super) struct Task<F: Future>(UnsafeCell<Inner<F>>);
+
+struct Inner<F: Future> {
     header: Header,
-    stage: UnsafeCell<Stage<F>>,
+    stage: Stage<F>,
 }
 
 /// A task, for a handle that does not know the future's type. The methods are the handle's alone.
@@ -65,12 +70,12 @@ where
     F::Output: Send,
 {
     fn header(&self) -> &Header {
-        &self.header
+        Task::header(self)
     }
 
     unsafe fn take(&self) -> Option<Result<F::Output, JoinError>> {
         // SAFETY: done, so the runner is through with the stage; the caller is alone by its promise.
-        match std::mem::replace(unsafe { &mut *self.stage.get() }, Stage::Taken) {
+        match std::mem::replace(unsafe { &mut *self.stage() }, Stage::Taken) {
             Stage::Value(value) => Some(Ok(value)),
             Stage::Panicked(payload) => Some(Err(JoinError::panicked(*payload))),
             Stage::Aborted => Some(Err(JoinError::Aborted)),
@@ -80,7 +85,7 @@ where
 
     unsafe fn leave(&self) {
         let this = NonNull::from(self);
-        if self.header.leave() {
+        if self.header().leave() {
             // SAFETY: made by `new`; the runner has left, and the caller does not come back.
             unsafe { Self::free(this) };
         }
@@ -94,10 +99,20 @@ impl<F: Future> Task<F> {
         let this = room.cast::<Self>();
         // SAFETY: the room is for this layout, and nobody else's.
         unsafe {
-            (&raw mut (*this.as_ptr()).header).write(Header::new(cell));
-            (&raw mut (*this.as_ptr()).stage).cast::<Stage<F>>().write(Stage::Runs(future));
+            (&raw mut (*this.cast::<Inner<F>>().as_ptr()).header).write(Header::new(cell));
+            this.as_ref().stage().write(Stage::Runs(future));
         }
         Ok(this)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the header is only ever shared; `new` wrote it.
+        unsafe { &(*self.0.get()).header }
+    }
+
+    fn stage(&self) -> *mut Stage<F> {
+        // SAFETY: a place within the task; nothing is read.
+        unsafe { &raw mut (*self.0.get()).stage }
     }
 
     /// Drops what is left of the task and gives its room back; also when that drop panics.
@@ -114,7 +129,7 @@ impl<F: Future> Task<F> {
         }
         // SAFETY: nobody else touches the task any more, by the caller's promise.
         unsafe {
-            let _room = Room(this.cast(), this.as_ref().header.cell(), Layout::new::<Self>());
+            let _room = Room(this.cast(), this.as_ref().header().cell(), Layout::new::<Self>());
             this.drop_in_place();
         }
     }
@@ -125,7 +140,7 @@ impl<F: Future> Task<F> {
     /// The caller is the runner, the task is not done, and the runner does not touch it afterwards.
     unsafe fn finish(this: NonNull<Self>, end: End<F::Output>) {
         // SAFETY: the task lives as long as the runner has not left, below.
-        let (header, stage) = unsafe { (&this.as_ref().header, this.as_ref().stage.get()) };
+        let (header, stage) = unsafe { (this.as_ref().header(), this.as_ref().stage()) };
         // The future is dropped before anybody hears of the end, where it lies.
         // SAFETY: the runner alone touches the stage; it is overwritten below without a second drop.
         let dropped = catch_unwind(AssertUnwindSafe(|| unsafe {
@@ -133,6 +148,8 @@ impl<F: Future> Task<F> {
                 std::ptr::drop_in_place(future);
             }
         }));
+        // What its parts left to be woken by: nothing comes any more.
+        let _ = contain(|| header.forget_listeners());
         let end = match dropped {
             Ok(()) => end,
             Err(payload) => {
@@ -223,17 +240,17 @@ where
         let task = unsafe { this.as_ref() };
         if turn.out.slot.inbox.load(Relaxed) != 0 {
             if MAILBOX {
-                task.header.tell_of_events();
+                task.header().tell_of_events();
             } else {
-                take_events(&task.header, turn);
+                take_events(task.header(), turn);
             }
         }
         let data = waker::pack(turn.out.pid);
         let waker = waker::of(data);
-        context::begin_poll(data, &task.header);
+        context::begin_poll(data, task.header());
         let polled = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the runner alone touches the stage.
-            match unsafe { &mut *task.stage.get() } {
+            match unsafe { &mut *task.stage() } {
                 Stage::Runs(future) => {
                     // SAFETY: the future does not move: it lies in the task's room and is dropped in place.
                     let future = unsafe { Pin::new_unchecked(future) };

@@ -108,7 +108,7 @@ impl Header {
             listeners.for_cancel.take_all()
         })
         .into_iter()
-        .for_each(Waker::wake);
+        .for_each(wake);
     }
 
     /// By the runner. `true`: the task has been asked to end. Else `waker` is woken when it is.
@@ -132,7 +132,7 @@ impl Header {
         // To clone and to wake is another's code, which may come here.
         let waker = waker.clone();
         let woken = self.with_listeners(|listeners| to(listeners).add(waker));
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(wake);
     }
 
     /// By the runner: events have come.
@@ -140,9 +140,17 @@ impl Header {
     pub(crate) fn tell_of_events(&self) {
         // SAFETY: the runner alone touches the listeners.
         if self.listeners.with(|listeners| unsafe { (*listeners).is_some() }) {
-            self.with_listeners(|listeners| listeners.for_events.take_all())
-                .into_iter()
-                .for_each(Waker::wake);
+            self.with_listeners(|listeners| listeners.for_events.take_all()).into_iter().for_each(wake);
+        }
+    }
+
+    /// By the runner: nobody is woken any more by cancellation and events.
+    #[inline]
+    pub(crate) fn forget_listeners(&self) {
+        // SAFETY: the runner alone touches the listeners.
+        if self.listeners.with(|listeners| unsafe { (*listeners).is_some() }) {
+            // SAFETY: as above; they are dropped when the reference is gone.
+            drop(self.listeners.with_mut(|listeners| unsafe { (*listeners).take() }));
         }
     }
 
@@ -175,6 +183,14 @@ impl Header {
         }
         state & HANDLE == 0
     }
+}
+
+/// Another runtime's waker may panic.
+fn wake(waker: Waker) {
+    #[cfg(not(loom))]
+    let _ = crate::process::contain(|| waker.wake());
+    #[cfg(loom)]
+    waker.wake();
 }
 
 /// Parts of the task, each with a waker of its own, that wait for what the process hears.

@@ -976,13 +976,11 @@ impl Worker {
         woken
     }
 
-    /// Polls without waiting, unless somebody else does, or there is enough to do. `true`: somebody was woken.
+    /// Polls without waiting, unless somebody else does. `true`: somebody was woken.
     #[cold]
     fn poll_now(&self) -> bool {
-        let room = poller::EVENTS_MAX.saturating_sub(self.fifo.len());
-        if room == 0 {
-            return false;
-        }
+        // A few all the same: the FIFO may be full of what yields all the time.
+        let room = poller::EVENTS_MAX.saturating_sub(self.fifo.len()).max(poller::EVENTS_MIN);
         let Some(mut role) = self.hub.poller.take_role() else {
             return false;
         };

@@ -376,3 +376,65 @@ fn no_threads_apart() {
     }
     assert_nothing_left(&s);
 }
+
+#[test]
+fn more_buffers_than_the_system_takes_at_once_are_no_full_pipe() {
+    use std::io::{IoSlice, IoSliceMut};
+    const COUNT: usize = 2000;
+    let s = scheduler(2);
+    s.block_on(async {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let bytes = [7_u8; COUNT];
+        let slices: Vec<_> = bytes.chunks(1).map(IoSlice::new).collect();
+        let count = poll_fn(|cx| Pin::new(&mut stdin).poll_write_vectored(cx, &slices)).await.unwrap();
+        assert!(0 < count && count < COUNT);
+        let rest = &bytes[count..];
+        assert_eq!(soon(poll_fn(|cx| Pin::new(&mut stdin).poll_write(cx, rest))).await.unwrap(), rest.len());
+        drop(stdin);
+        let mut stdout = child.stdout.take().unwrap();
+        let mut got = 0;
+        loop {
+            let mut room = [0_u8; COUNT];
+            let mut slices: Vec<_> = room.chunks_mut(1).map(IoSliceMut::new).collect();
+            let read = poll_fn(|cx| Pin::new(&mut stdout).poll_read_vectored(cx, &mut slices));
+            match soon(read).await.unwrap() {
+                0 => break,
+                count => got += count,
+            }
+        }
+        assert_eq!(got, COUNT);
+        assert!(child.wait().await.unwrap().success());
+    });
+    assert_nothing_left(&s);
+}
+
+#[test]
+fn a_command_whose_output_was_read_can_be_spawned_as_before() {
+    let s = scheduler(1);
+    s.block_on(async {
+        let mut command = shell("exit 0");
+        assert!(soon(command.output()).await.unwrap().status.success());
+        let mut child = command.spawn().unwrap();
+        assert!(child.stdin.is_none() && child.stdout.is_none() && child.stderr.is_none());
+        assert!(soon(child.wait()).await.unwrap().success());
+        // What was set stays set.
+        let mut command = shell("echo one");
+        command.stdout(Stdio::piped());
+        assert_eq!(soon(command.output()).await.unwrap().stdout, b"one\n");
+        assert!(command.spawn().unwrap().stdout.is_some());
+    });
+}
+
+#[test]
+fn to_kill_a_child_that_has_ended_does_nothing() {
+    let s = scheduler(1);
+    s.block_on(async {
+        let mut child = shell("exit 4").spawn().unwrap();
+        assert_eq!(soon(child.wait()).await.unwrap().code(), Some(4));
+        child.kill().unwrap();
+        let (mut child, _stdin) = waits_for_stdin();
+        child.kill().unwrap();
+        assert!(!soon(child.wait()).await.unwrap().success());
+    });
+}

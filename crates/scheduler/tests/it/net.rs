@@ -1342,3 +1342,96 @@ fn a_spare_leaves_the_poller_to_somebody() {
         "{repaired} of {ROUNDS} sockets were heard by the watchdog: {after:?}"
     );
 }
+
+/// The kernel ends a read before urgent bytes, and before a descriptor that was passed along, though more is there.
+#[cfg(unix)]
+#[test]
+fn a_short_read_is_not_always_the_end_of_what_is_there() {
+    use std::os::fd::AsRawFd;
+    let s = scheduler(1);
+    s.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        peer.write_all(b"abc").unwrap();
+        // SAFETY: an open socket, and a byte that lives.
+        let sent = unsafe { libc::send(peer.as_raw_fd(), b"x".as_ptr().cast(), 1, libc::MSG_OOB) };
+        assert_eq!(sent, 1);
+        peer.write_all(b"def").unwrap();
+        let mut all = Vec::new();
+        let mut buf = [0; 100];
+        while all.len() < 6 {
+            let count = evener_scheduler::time::timeout(LIMIT, stream.read(&mut buf))
+                .await
+                .expect("it is there")
+                .unwrap();
+            all.extend_from_slice(&buf[..count]);
+        }
+        assert_eq!(all, b"abcdef");
+    });
+}
+
+/// A worker with more than enough to do polls all the same.
+#[cfg(unix)]
+#[test]
+fn a_socket_is_heard_beside_tasks_that_yield_all_the_time() {
+    const TRIPS: u64 = 200;
+    let s = Scheduler::builder().workers(1).spares(0).start().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..400 {
+        let stop = Arc::clone(&stop);
+        s.spawn_task(async move {
+            while !stop.load(SeqCst) {
+                task::yield_now().await;
+            }
+        })
+        .detach();
+    }
+    let before = s.stats().poller.monitor_polls;
+    run(&s, async move {
+        let (one, other) = evener_scheduler::net::UnixStream::pair().unwrap();
+        task::spawn(async move {
+            let mut byte = [0];
+            while let Ok(1) = other.read(&mut byte).await {
+                other.write_all(&byte).await.unwrap();
+            }
+        })
+        .detach();
+        let mut byte = [0];
+        for _ in 0..TRIPS {
+            one.write_all(&[1]).await.unwrap();
+            one.read_exact(&mut byte).await.unwrap();
+        }
+    });
+    let by_monitor = s.stats().poller.monitor_polls - before;
+    stop.store(true, SeqCst);
+    // Two events for each trip.
+    assert!(by_monitor < TRIPS, "the monitor polled {by_monitor} times in {TRIPS} trips");
+}
+
+/// Who pauses, without being in a socket's list, is told of the scheduler's end as well.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pause_ends_with_the_scheduler() {
+    use std::os::fd::AsRawFd;
+    let path = std::env::temp_dir().join(format!("evener-pause-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    // SAFETY: an open socket.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let _first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let s = Arc::new(scheduler(1));
+    let (tell, told) = channel();
+    let connecting = {
+        let (s, path) = (Arc::clone(&s), path.clone());
+        std::thread::spawn(move || {
+            let connected = s.block_on(evener_scheduler::net::UnixStream::connect(&path));
+            tell.send(connected.map(drop)).unwrap();
+        })
+    };
+    until("it pauses", || s.registrations().timers == 1);
+    s.shutdown(LIMIT);
+    assert_eq!(recv(&told).expect_err("nobody accepts").kind(), ErrorKind::Other);
+    connecting.join().unwrap();
+    std::fs::remove_file(&path).unwrap();
+}

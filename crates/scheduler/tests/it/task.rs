@@ -909,3 +909,31 @@ fn an_async_actor_that_was_told_to_end_is_cancelled_everywhere() {
         .unwrap();
     assert!(matches!(*s.stop(actor.pid(), LIMIT).unwrap(), ExitReason::Normal));
 }
+
+#[test]
+fn a_part_whose_waker_panics_does_not_keep_the_others_from_hearing() {
+    quiet_panics();
+    struct Bad(Waker);
+    impl std::task::Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            self.0.wake_by_ref();
+            panic!("on purpose");
+        }
+    }
+    let s = scheduler(1);
+    let handle = s.spawn_task(async {
+        let mut bad = Box::pin(task::cancelled());
+        let mut good = apart(task::cancelled());
+        poll_fn(move |cx| {
+            let waker = Waker::from(Arc::new(Bad(cx.waker().clone())));
+            let bad = bad.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+            if Pin::new(&mut good).poll(cx).is_ready() && bad { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        5
+    });
+    let pid = handle.pid().unwrap();
+    until("it waits", || state(&s, pid) == Some(ProcessState::Blocked));
+    s.cancel(pid, "test", None).unwrap();
+    assert_eq!(handle.wait(Some(LIMIT)).unwrap(), 5);
+}
