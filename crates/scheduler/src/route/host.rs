@@ -964,7 +964,8 @@ impl Scheduler {
     /// Ends the scheduler: refuses what is new, asks every process to end ([`crate::Event::Cancel`], with the
     /// deadline in it), waits for them till the deadline, ends the rest, and says how it went. So that the rest
     /// can run its stop hooks, it returns up to 200 ms after the deadline; what is left then is a step that does
-    /// not end, and what waits for its worker, and ends in the background.
+    /// not end, and what waits for its worker, and ends in the background. Where there are more processes than can
+    /// be asked till the deadline, the others are ended unasked.
     ///
     /// A second call reports on who was alive at that second call; the processes were told the deadline of the
     /// first. A scheduler that is dropped without a call ends in the background, see [`Scheduler`].

@@ -162,3 +162,16 @@ fn a_runtimes_reports_add_up_too() {
     }
     assert!(Runtime::builder().start().unwrap().shutdown(LIMIT).is_empty());
 }
+
+#[test]
+fn more_than_can_be_asked_in_time_are_ended_and_counted() {
+    const COUNT: usize = 100_000;
+    let s = scheduler(2);
+    for _ in 0..COUNT {
+        s.spawn_actor(Deaf).unwrap();
+    }
+    until("they wait", || s.stats().by_state.idle == COUNT);
+    let report = s.shutdown(Duration::ZERO);
+    assert_eq!(sum(&report), COUNT, "{report:?}");
+    assert_eq!(report.finished, 0, "none ends by itself");
+}
