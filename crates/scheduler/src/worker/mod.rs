@@ -2,8 +2,9 @@
 //!
 //! # Where it looks, in this order
 //!
-//! 1. every `LOOK_AROUND`-th turn: all of the own inject queue, one from the global queue, due timers, and
-//!    the poller, if descriptors are registered and nobody has polled for half a millisecond;
+//! 1. every `LOOK_AROUND`-th turn: all of the own inject queue (that already every [`LOOK_AT_INJECT`]-th turn),
+//!    one from the global queue, due timers, and the poller, if descriptors are registered and nobody has polled
+//!    for half a millisecond;
 //! 2. the run-next place, at most [`NEXT_MAX`] times in a row;
 //! 3. the young end of its deque, at most [`YOUNG_MAX`] times in a row;
 //! 4. the oldest it has: the head of its FIFO, else the old end of the deque, else the run-next place (while
@@ -28,7 +29,7 @@
 //! | FIFO, with `p` before it | `(p + 1) * 2B` (`B` where the deque runs dry) |
 //! | deque, with `p` older ones | `(p + 1) * 2B` |
 //! | run-next place | 1, or a turn of step 4 first: `B`; displaced by a later wake: as in the deque |
-//! | inject queue | `L`, then as in the FIFO |
+//! | inject queue | `LOOK_AT_INJECT`, then as in the FIFO |
 //! | global queue, with `p` before it | `(p + 1) * L`, with one worker |
 //! | socket, ready | `L`, or half a millisecond, or one turn and `poller::STALE`, whichever is longer; then as a process that was woken |
 //! | timer, due | `L` |
@@ -88,6 +89,8 @@ use crate::{LocalPid, Payload, Pid, clock};
 
 /// Turns between two looks beyond the local queues. A prime, as in Go's scheduler (`schedtick%61`).
 pub(crate) const LOOK_AROUND: u32 = 61;
+/// Turns between two looks at the own inject queue: one load, mostly of a line that nobody has written.
+const LOOK_AT_INJECT: u32 = 16;
 /// Picks from the run-next place in a row (tokio's `MAX_LIFO_POLLS_PER_TICK`).
 pub(crate) const NEXT_MAX: u32 = 3;
 /// Picks from the young end in a row.
@@ -548,7 +551,19 @@ impl Worker {
         {
             return answer;
         }
+        if until_look.is_multiple_of(LOOK_AT_INJECT) && !self.at_home().inject.is_empty() {
+            self.take_in();
+        }
         self.pick_local()
+    }
+
+    /// What others left in the inject queue takes its place in the FIFO.
+    #[cold]
+    #[inline(never)]
+    fn take_in(&self) {
+        if !self.is_recalled.get() {
+            self.at_home().inject.take_all(&InMemory, |item| self.push_old(item));
+        }
     }
 
     #[inline(always)]
