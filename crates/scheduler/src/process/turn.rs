@@ -37,8 +37,7 @@ impl<'a> Events<'a> {
     #[inline(always)]
     pub(crate) fn next_cell(&mut self) -> Option<u32> {
         let cell = self.slot.inbox.load(Relaxed);
-        // A step that goes on for a period of the monitor while others wait gets no more events.
-        if cell == 0 || self.left == 0 || self.worker.is_called() {
+        if cell == 0 || self.left == 0 || self.worker.makes_way() {
             return None;
         }
         self.left -= 1;

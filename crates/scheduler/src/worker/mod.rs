@@ -273,6 +273,8 @@ pub(crate) struct Worker {
     oldest_from_deque: Cell<bool>,
     /// Picks till the next look around.
     until_look: Cell<u32>,
+    /// The turn that got an event though it was called.
+    let_off: Cell<u64>,
     /// Turns in a row that go to the global queue.
     row: Cell<Row>,
     /// Looks around so far.
@@ -406,6 +408,7 @@ fn with_worker(engine: &Arc<Engine>, me: u16, life: impl FnOnce(&Worker)) {
         young_streak: Cell::new(0),
         oldest_from_deque: Cell::new(false),
         until_look: Cell::new(LOOK_AROUND - 1),
+        let_off: Cell::new(0),
         row: Cell::new(Row::None),
         looks: Cell::new(0),
         sample: Cell::new(false),
@@ -478,10 +481,24 @@ impl Worker {
         Counters::bump(&self.shared.counters.spawned);
     }
 
-    /// Does something wait that cannot wait for many more events of this step?
+    /// Has the monitor seen something that cannot wait for the next look around?
     #[inline(always)]
-    pub(crate) fn is_called(&self) -> bool {
+    fn is_called(&self) -> bool {
         self.shared.next.1.load(Relaxed)
+    }
+
+    /// A step that goes on for a period of the monitor while others wait gets no more events. One it gets all the
+    /// same, for the call may have come before its first.
+    #[inline(always)]
+    pub(crate) fn makes_way(&self) -> bool {
+        self.is_called() && self.was_let_off()
+    }
+
+    /// Has this turn had an event though it was called? If not, it has now.
+    #[cold]
+    fn was_let_off(&self) -> bool {
+        let turn = self.shared.turn();
+        self.let_off.replace(turn) == turn
     }
 
     // ---------------------------------------------------------------- the loop
@@ -662,7 +679,7 @@ impl Worker {
             (Row::Left(left), _) => left,
             (Row::Over, false) => return None,
             (Row::Over, true) => {
-                // A local one first; then the call holds. (Not by a call: a step that is called gets no events.)
+                // A local one first; then the call holds. (Not by a call: a step that is called gets one event.)
                 self.row.set(Row::Owed);
                 self.until_look.set(0);
                 return None;
