@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use super::header::Header;
 use super::join::{JoinError, JoinHandle};
-use super::{context, waker};
+use super::{context, coop, waker};
 use crate::memory;
 use crate::process::message::Event;
 use crate::process::table::{ProcessTable, lies_inline};
@@ -27,7 +27,7 @@ enum End<T> {
     Aborted,
 }
 
-/// The future, then how it ended, then nothing.
+/// The future, then how it ended, then nothing. Flat, without an [`End`] in it, which would have a tag of its own.
 enum Stage<F: Future> {
     Runs(F),
     Value(F::Output),
@@ -254,7 +254,7 @@ where
                 Stage::Runs(future) => {
                     // SAFETY: the future does not move: it lies in the task's room and is dropped in place.
                     let future = unsafe { Pin::new_unchecked(future) };
-                    future.poll(&mut Context::from_waker(&waker))
+                    coop::with_budget(|| future.poll(&mut Context::from_waker(&waker)))
                 }
                 _ => unreachable!("a task that has ended was polled"),
             }

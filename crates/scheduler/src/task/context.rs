@@ -38,13 +38,11 @@ pub(super) fn begin_poll(data: usize, header: &Header) {
         polled.woke_itself.set(false);
         polled.header.set(header);
     });
-    coop::reset();
 }
 
 /// The poll has ended. `true`: the task woke itself meanwhile.
 #[inline]
 pub(super) fn end_poll() -> bool {
-    coop::end();
     POLLED.with(|polled| {
         polled.data.set(waker::NOBODY);
         polled.header.set(std::ptr::null());
@@ -201,10 +199,7 @@ pub(crate) fn wait<F: Future>(future: F, limit: Option<Duration>) -> Option<F::O
     let result = loop {
         // Acquire: pairs with the Release in `wake_by_ref`: the poll sees why it was woken.
         unpark.is_woken.swap(false, Ordering::Acquire);
-        coop::reset();
-        let polled = future.as_mut().poll(&mut cx);
-        coop::end();
-        if let Poll::Ready(result) = polled {
+        if let Poll::Ready(result) = coop::with_budget(|| future.as_mut().poll(&mut cx)) {
             break Some(result);
         }
         if unpark.is_woken.load(Ordering::Relaxed) {

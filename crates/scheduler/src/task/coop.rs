@@ -19,16 +19,18 @@ thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(NO_LIMIT) };
 }
 
-/// A poll begins.
+/// Runs a poll of ours with a budget of its own. What stood before comes back, also after a panic: a `block_on`
+/// may lie within another poll.
 #[inline]
-pub(crate) fn reset() {
-    LEFT.set(BUDGET);
-}
-
-/// A poll has ended.
-#[inline]
-pub(crate) fn end() {
-    LEFT.set(NO_LIMIT);
+pub(crate) fn with_budget<R>(poll: impl FnOnce() -> R) -> R {
+    struct Before(u32);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LEFT.set(self.0);
+        }
+    }
+    let _before = Before(LEFT.replace(BUDGET));
+    poll()
 }
 
 /// Charges the present poll for one operation that is about to succeed. `Pending`: the budget is used up and

@@ -1,6 +1,6 @@
 //! Channels: each value once, in order, to somebody; nobody waits in vain.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use evener_scheduler::channel::{Closed, Ended, TryRecvError, TrySendError, bounded, unbounded};
 use evener_scheduler::{task, time};
 
-use crate::support::{LIMIT, Rng, scheduler, until};
+use crate::support::{LIMIT, Rng, quiet_panics, scheduler, until};
 
 #[test]
 fn values_come_in_order_and_a_full_channel_holds_its_senders_back() {
@@ -229,4 +229,29 @@ fn outside_of_a_scheduler_there_is_no_budget() {
     s.spawn_once(move |_| tell.send(poll_all()).unwrap()).unwrap();
     assert!(crate::support::recv(&told), "it waits for more");
     assert!(sender.is_empty());
+    // A panic in a poll of ours leaves none behind; a `block_on` within another takes nothing from it.
+    quiet_panics();
+    let (sender, receiver) = unbounded();
+    (0..1000).for_each(|n| sender.try_send(n).unwrap());
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        s.block_on(async { panic!("on purpose") });
+    }));
+    assert!(panics.is_err());
+    let mut some = pin!(async {
+        for _ in 0..500 {
+            receiver.recv().await.unwrap();
+        }
+    });
+    assert!(poll_once(some.as_mut(), Waker::noop()).is_ready(), "without a budget");
+    let mut turns = 0;
+    let outer = s.block_on(poll_fn(|cx| {
+        turns += 1;
+        s.block_on(async {});
+        let mut taken = 0;
+        while taken < 500 && Pin::new(&mut receiver.recv()).poll(cx).is_ready() {
+            taken += 1;
+        }
+        Poll::Ready(taken)
+    }));
+    assert_eq!((outer, turns), (128, 1), "the budget of the outer poll");
 }
