@@ -216,28 +216,25 @@ impl Command {
     /// # Errors
     /// As [`Self::spawn`] and [`Child::wait_with_output`].
     pub async fn output(&mut self) -> io::Result<Output> {
+        self.set_the_others(Stdio::null, Stdio::piped);
+        let spawned = self.spawn();
+        // For this time only.
+        self.set_the_others(Stdio::inherit, Stdio::inherit);
+        spawned?.wait_with_output().await
+    }
+
+    /// Sets what was not set.
+    fn set_the_others(&mut self, reads: fn() -> Stdio, writes: fn() -> Stdio) {
         let [stdin, stdout, stderr] = self.is_set;
         if !stdin {
-            self.std.stdin(Stdio::null());
+            self.std.stdin(reads());
         }
         if !stdout {
-            self.std.stdout(Stdio::piped());
+            self.std.stdout(writes());
         }
         if !stderr {
-            self.std.stderr(Stdio::piped());
+            self.std.stderr(writes());
         }
-        let spawned = self.spawn();
-        // What it is set to for this time only.
-        if !stdin {
-            self.std.stdin(Stdio::inherit());
-        }
-        if !stdout {
-            self.std.stdout(Stdio::inherit());
-        }
-        if !stderr {
-            self.std.stderr(Stdio::inherit());
-        }
-        spawned?.wait_with_output().await
     }
 
     fn error(&self, source: io::Error) -> io::Error {

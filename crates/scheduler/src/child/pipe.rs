@@ -10,16 +10,13 @@ use std::task::{Context, Poll};
 use futures_io::{AsyncRead, AsyncWrite};
 
 use crate::poller::source::{READ, WRITE};
-use crate::poller::{Direction, Registration, Waiting, leaving};
+use crate::poller::{Direction, Registration, Waiting, leaving, len_of_call};
 use crate::route::host::Engine;
 
 /// Bytes of one read of [`Pipe::read_to_end`], at least.
 const CHUNK: usize = 8192;
 /// And at most: what a pipe of Linux holds by default.
 const CHUNK_MAX: usize = 65_536;
-
-/// Of more buffers than this one call takes these alone (`IOV_MAX` of Linux), as with streams.
-const BUFFERS_MAX: usize = 1024;
 
 /// Bytes of which only the first `len` were read.
 struct Rest<'a> {
@@ -170,8 +167,7 @@ impl AsyncWrite for ChildStdin {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
-        self.pipe()?.poll(cx, len, |mut io| io.write_vectored(bufs))
+        self.pipe()?.poll(cx, len_of_call(bufs), |mut io| io.write_vectored(bufs))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -236,8 +232,7 @@ macro_rules! reader {
                 cx: &mut Context<'_>,
                 bufs: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
-                let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
-                self.0.poll(cx, len, |mut io| io.read_vectored(bufs))
+                self.0.poll(cx, len_of_call(bufs), |mut io| io.read_vectored(bufs))
             }
         }
 

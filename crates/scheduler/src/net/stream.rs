@@ -6,14 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Socket;
-use crate::poller::{Descriptor, Direction, Waiting};
+use crate::poller::{Descriptor, Direction, Waiting, len_of_call};
 use crate::sync::{AtomicU64, Relaxed};
 
 const NO_LIMIT: u64 = u64::MAX;
-
-/// Of more buffers than this one call takes these alone (`IOV_MAX` of Linux): that it has not taken the others
-/// does not mean that it would have had to wait.
-const BUFFERS_MAX: usize = 1024;
 
 /// A connected stream.
 #[derive(Debug)]
@@ -152,8 +148,7 @@ where
         cx: &mut Context<'_>,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
-        self.poll(cx, len, |mut io| io.read_vectored(bufs))
+        self.poll(cx, len_of_call(bufs), |mut io| io.read_vectored(bufs))
     }
 
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
@@ -165,8 +160,7 @@ where
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum();
-        self.poll(cx, len, |mut io| io.write_vectored(bufs))
+        self.poll(cx, len_of_call(bufs), |mut io| io.write_vectored(bufs))
     }
 }
 

@@ -65,7 +65,7 @@ use std::time::Duration;
 use post::{Post, Sleep, Taken};
 #[cfg(unix)]
 pub(crate) use registration::leaving;
-pub(crate) use registration::{Registration, Timer, Waiting};
+pub(crate) use registration::{Registration, Timer, Waiting, len_of_call};
 pub(crate) use source::Direction;
 use sys::{Buffer, Sys};
 pub(crate) use sys::{Descriptor, Raw};

@@ -215,6 +215,13 @@ impl Registration {
     }
 }
 
+/// How many bytes one call takes at most from or into these buffers: of more than 1,024 (`IOV_MAX` of Linux) it
+/// takes those alone, and that it has not taken the others does not mean that it would have had to wait.
+pub(crate) fn len_of_call(bufs: &[impl std::ops::Deref<Target = [u8]>]) -> usize {
+    const BUFFERS_MAX: usize = 1024;
+    bufs.iter().take(BUFFERS_MAX).map(|buf| buf.len()).sum()
+}
+
 /// Waits through one that has a place of its own in a list, and leaves that list when the future is dropped.
 #[cfg(unix)]
 pub(crate) async fn leaving<T, R>(

@@ -19,9 +19,9 @@
 //! # Who touches the future and its result
 //!
 //! They lie in one cell (`src/memory.rs`) with the handle's waker, shared by the process's body and the
-//! [`JoinHandle`]; the last of the two frees it (`src/task/header.rs`). Until `DONE` the runner alone touches the stage (the slot's word hands it from runner to
-//! runner); the runner writes the result, then sets `DONE` (Release); after that the handle alone touches
-//! it (Acquire). The future is dropped by a worker that has claimed the process: an abort sets the kill bit
+//! [`JoinHandle`]; the last of the two frees it (`src/task/header.rs`). Until `DONE` the runner alone touches the
+//! stage (the slot's word hands it from runner to runner); the runner writes the result, then sets `DONE`
+//! (Release); after that the handle alone touches it (Acquire). The future is dropped by a worker that has claimed the process: an abort sets the kill bit
 //! and wakes, and dropping a handle does nothing at all.
 
 pub(crate) mod body;

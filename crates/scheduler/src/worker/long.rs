@@ -107,8 +107,8 @@ impl Judge {
         }
     }
 
-    /// Has anybody taken something from behind its step since the last look?
-    pub(crate) fn is_drained(&mut self, worker: &WorkerShared) -> bool {
+    /// Notes where its queues begin. `true`: somebody has taken something from behind its step since the last note.
+    pub(crate) fn note_front(&mut self, worker: &WorkerShared) -> bool {
         let front = worker.front();
         self.front.replace(front).is_some_and(|before| before != front)
     }

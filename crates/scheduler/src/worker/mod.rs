@@ -651,7 +651,7 @@ impl Worker {
             self.poll_now();
         }
         if !home.inject.is_empty() {
-            home.inject.take_all(&InMemory, |item| self.push_old(item));
+            self.take_in();
         }
         self.relieve();
         if self.hub.idle.hint() && (self.shared.has_stealable()) {

@@ -4,11 +4,10 @@
 //! count has not moved while work waits with it gets a thief woken, who may then take the run-next place
 //! too. If nobody sleeps who could be woken, a spare worker stands in for it ([`crate::worker::spare`]): at
 //! once if its step blocks by its own word; at the first look that finds its thread off the processor, some
-//! 100 us after it was called, or 25 us if there is no other worker; after 10 ms of computing ([`crate::worker::long`]). It moves the coarse clock,
-//! and points busy workers to due timers and to what waits in inject and global queues. When all workers are
-//! parked it
-//! sleeps without a limit; the first push after that which wakes nobody wakes it, once for each idle
-//! period, after the push.
+//! 100 us after it was called, or 25 us if there is no other worker; after 10 ms of computing
+//! ([`crate::worker::long`]). It moves the coarse clock, and points busy workers to due timers and to what waits
+//! in inject and global queues. When all workers are parked it sleeps without a limit; the first push after that
+//! which wakes nobody wakes it, once for each idle period, after the push.
 //!
 //! It rests, too, while nothing waits behind the steps that run, for each of its looks may come in the way
 //! of a worker that is just being woken: on two processors, with one worker blocked and messages each
@@ -172,16 +171,16 @@ mod program {
         /// something behind. `true`: the only worker has.
         fn begin(&mut self, now: u64) -> bool {
             self.note_turns(now);
-            let mut is_alone = false;
+            let mut waits = false;
             for (index, judge) in self.judges.iter_mut().enumerate() {
                 let worker = self.hub.entry(index);
                 if !self.parked[index] && worker.has_waiting() {
                     judge.note_time(worker, now);
-                    judge.is_drained(worker);
-                    is_alone = self.hub.workers.len() == 1;
+                    judge.note_front(worker);
+                    waits = true;
                 }
             }
-            is_alone
+            waits && self.hub.workers.len() == 1
         }
 
         /// One look: points workers to due timers, and thieves or a stand-in to work behind a step that does
@@ -236,7 +235,7 @@ mod program {
                 hub.entry(thief as usize).parker.unpark();
                 return;
             }
-            if self.judges[index].is_drained(hub.entry(index)) {
+            if self.judges[index].note_front(hub.entry(index)) {
                 // Others are at it. One more thread would be in their way.
                 return;
             }

@@ -10,7 +10,7 @@ use evener_scheduler::child::{Child, Command, Output, Stdio};
 use evener_scheduler::{Scheduler, task, time};
 use futures_io::{AsyncRead, AsyncWrite};
 
-use crate::support::{LIMIT, in_a_program_of_its_own, scheduler, until};
+use crate::support::{LIMIT, assert_nothing_left, in_a_program_of_its_own, scheduler, soon, until};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -25,22 +25,10 @@ fn waits_for_stdin() -> (Child, evener_scheduler::child::ChildStdin) {
     (child, stdin)
 }
 
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    time::timeout(LIMIT, future).await.expect("it ends")
-}
-
 /// Is there still such a process, be it a zombie?
 fn exists(pid: u32) -> bool {
     // SAFETY: no memory is involved, and no signal is sent.
     unsafe { libc::kill(pid as libc::pid_t, 0) == 0 }
-}
-
-#[track_caller]
-fn assert_nothing_left(s: &Scheduler) {
-    until("nothing is left", || {
-        let left = s.registrations();
-        (left.descriptors, left.socket_waiters, left.timers) == (0, 0, 0)
-    });
 }
 
 // ------------------------------------------------------------------ output and pipes

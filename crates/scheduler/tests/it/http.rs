@@ -22,7 +22,7 @@ use hyper::rt::{Executor, Read, ReadBuf, Timer, Write};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, client, server};
 
-use crate::support::{LIMIT, ON_PURPOSE, recv, scheduler, until};
+use crate::support::{LIMIT, ON_PURPOSE, assert_nothing_left, recv, scheduler};
 
 /// The server of the example.
 #[path = "../../examples/http.rs"]
@@ -70,15 +70,6 @@ impl Server {
         drop(self.stop);
         recv(&self.done);
     }
-}
-
-/// Sockets, waits and timers are gone.
-#[track_caller]
-pub(crate) fn assert_nothing_left(s: &Scheduler) {
-    until("nothing is left", || {
-        let left = s.registrations();
-        (left.descriptors, left.socket_waiters, left.timers) == (0, 0, 0)
-    });
 }
 
 /// A connection and its other end.

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 use evener_scheduler::Scheduler;
 
-use crate::http::{Server, assert_nothing_left};
-use crate::support::{LIMIT, Rng, scheduler};
+use crate::http::Server;
+use crate::support::{LIMIT, Rng, assert_nothing_left, scheduler};
 
 /// Of each request of curl: connections made for it, version, status, bytes of the body.
 const SHOW: &str = "%{num_connects} %{http_version} %{response_code} %{size_download}\\n";

@@ -461,6 +461,22 @@ fn an_absurd_number_of_spares_is_refused() {
     assert!(matches!(started, Err(StartError::Setting { setting: "spares", max: 512, .. })), "{started:?}");
 }
 
+/// Steps that block by their own word, where the system gives no threads for spares: each runs all the same.
+fn fifty_block_and_nobody_stands_in(s: &Scheduler) {
+    let (sender, over) = channel();
+    for _ in 0..50 {
+        let sender = sender.clone();
+        s.spawn_once(move |_| {
+            blocking(|| std::thread::sleep(Duration::from_millis(2)));
+            sender.send(()).unwrap();
+        })
+        .unwrap();
+    }
+    (0..50).for_each(|_| recv(&over));
+    let spares = s.stats().spares;
+    assert!(spares.not_started > 0 && spares.refused > 0, "{spares:?}");
+}
+
 /// FC-023: the system gives no more threads. In a program of its own, whose room for stacks is bounded.
 #[test]
 #[cfg(target_os = "linux")]
@@ -493,19 +509,8 @@ fn no_more_threads() {
         .args(["--pid", &std::process::id().to_string(), &format!("--as={limit}:unlimited")])
         .status();
     assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) sets the limit");
-    let (sender, over) = channel();
-    for _ in 0..50 {
-        let sender = sender.clone();
-        s.spawn_once(move |_| {
-            blocking(|| std::thread::sleep(Duration::from_millis(2)));
-            sender.send(()).unwrap();
-        })
-        .unwrap();
-    }
-    (0..50).for_each(|_| recv(&over));
-    let spares = s.stats().spares;
-    assert!(spares.not_started > 0 && spares.refused > 0, "{spares:?}");
-    assert_eq!(spares.threads, 0);
+    fifty_block_and_nobody_stands_in(&s);
+    assert_eq!(s.stats().spares.threads, 0);
     send(Package::new(pid, 1_u64)).unwrap();
     assert_eq!(recv(&told), 1);
     still_works(&s, 100);
@@ -606,18 +611,7 @@ fn few_threads_for_a_user() {
     assert!(threads() <= before + MORE);
     assert_eq!((well.load(SeqCst), ill.load(SeqCst)), (0, 0));
     // The others run on, those that block by their own word among them: nobody stands in for them.
-    let (sender, over) = channel();
-    for _ in 0..50 {
-        let sender = sender.clone();
-        s.spawn_once(move |_| {
-            blocking(|| std::thread::sleep(Duration::from_millis(2)));
-            sender.send(()).unwrap();
-        })
-        .unwrap();
-    }
-    (0..50).for_each(|_| recv(&over));
-    let spares = s.stats().spares;
-    assert!(spares.not_started > 0 && spares.refused > 0, "{spares:?}");
+    fifty_block_and_nobody_stands_in(&s);
     send(Package::new(pid, 1_u64)).unwrap();
     assert_eq!(recv(&told), 1);
     still_works(&s, 1000);

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use evener_scheduler::net::{TcpListener, TcpStream, UdpSocket};
 use evener_scheduler::{Events, Pid, Scheduler, SpawnOptions, StepOutput, task};
 
-use crate::support::{LIMIT, Rng, in_a_program_of_its_own, kill, recv, scheduler, until};
+use crate::support::{
+    LIMIT, Rng, assert_nothing_left, glance, in_a_program_of_its_own, kill, recv, scheduler, until,
+};
 
 /// Runs a future on the scheduler's workers.
 fn spawn<T: Send + 'static>(
@@ -54,18 +56,6 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     })
     .await;
     (a.unwrap(), b.unwrap())
-}
-
-/// Polls a future once and lets it go.
-async fn glance<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        Poll::Ready(match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Some(value),
-            Poll::Pending => None,
-        })
-    })
-    .await
 }
 
 async fn listener() -> (TcpListener, SocketAddr) {
@@ -110,15 +100,6 @@ fn echo_server(s: &Arc<Scheduler>) -> SocketAddr {
         }
     });
     recv(&receiver)
-}
-
-/// Nothing is registered any more, and nobody waits.
-#[track_caller]
-fn assert_nothing_left(s: &Scheduler) {
-    until("nothing is left", || {
-        let left = s.registrations();
-        (left.descriptors, left.socket_waiters, left.timers) == (0, 0, 0)
-    });
 }
 
 // ------------------------------------------------------------------ bytes

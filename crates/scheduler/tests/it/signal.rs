@@ -11,7 +11,7 @@ use std::time::Duration;
 use evener_scheduler::signal::{SignalKind, ctrl_c, signal};
 use evener_scheduler::{Scheduler, task, time};
 
-use crate::support::{LIMIT, in_a_program_of_its_own, recv, scheduler, until};
+use crate::support::{LIMIT, assert_nothing_left, in_a_program_of_its_own, recv, scheduler, soon, until};
 
 /// Sends a signal to a process that is ours and has not been waited for.
 fn send(pid: u32, kind: SignalKind) {
@@ -25,17 +25,6 @@ fn send_to_myself(kind: SignalKind) {
 
 fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    time::timeout(LIMIT, future).await.expect("it comes")
-}
-
-fn assert_nothing_left(s: &Scheduler) {
-    until("nothing is left", || {
-        let left = s.registrations();
-        (left.descriptors, left.socket_waiters, left.timers) == (0, 0, 0)
-    });
 }
 
 // ------------------------------------------------------------------ sent by another program

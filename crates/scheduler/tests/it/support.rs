@@ -1,12 +1,15 @@
 //! What the tests share: waiting with a limit, processes made of closures, a quiet panic hook.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Once};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use evener_scheduler::commands::Terminate;
 use evener_scheduler::{
-    Events, InitContext, Payload, Pid, Process, ProcessError, ProcessState, Scheduler, StepOutput, Tag,
+    Events, InitContext, Payload, Pid, Process, ProcessError, ProcessState, Scheduler, StepOutput, Tag, time,
 };
 
 /// A test that waits longer than this has failed.
@@ -98,6 +101,32 @@ pub(crate) fn kill(scheduler: &Scheduler, pid: Pid) {
     scheduler
         .spawn_once(move |out| out.command(Tag(0), Terminate { pid, reason: Arc::from("test") }))
         .expect("the scheduler is open");
+}
+
+/// Sockets, waits and timers are gone.
+#[track_caller]
+pub(crate) fn assert_nothing_left(s: &Scheduler) {
+    until("nothing is left", || {
+        let left = s.registrations();
+        (left.descriptors, left.socket_waiters, left.timers) == (0, 0, 0)
+    });
+}
+
+/// Awaits a future, and fails after [`LIMIT`].
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    time::timeout(LIMIT, future).await.expect("it comes in time")
+}
+
+/// Polls a future once and lets it go.
+pub(crate) async fn glance<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        Poll::Ready(match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// The state of a process, `None` when it has ended.

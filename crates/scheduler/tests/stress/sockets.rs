@@ -22,7 +22,7 @@ use evener_scheduler::task::{self, JoinError, JoinHandle};
 use evener_scheduler::{Scheduler, time};
 
 use crate::processes::{Spin, span_and_seed};
-use crate::support::{LIMIT, Rng, quiet_panics, until};
+use crate::support::{LIMIT, Rng, glance, quiet_panics, until};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -223,18 +223,6 @@ impl Moving {
             Self::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
         })
     }
-}
-
-/// Polls a future once and lets it go.
-async fn glance<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        Poll::Ready(match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Some(value),
-            Poll::Pending => None,
-        })
-    })
-    .await
 }
 
 // ------------------------------------------------------------------ one side of a connection
