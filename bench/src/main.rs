@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock and waits")]
 
 mod common;
+mod durable;
 mod echo;
 mod futures;
 mod grow;
@@ -19,8 +20,22 @@ use evener_scheduler::Scheduler;
 
 /// Runs one workload and prints one JSON line.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
+    #[command(flatten)]
+    engine: Option<Engine>,
+}
+
+#[derive(clap::Subcommand)]
+enum Other {
+    /// Keyed events and unkeyed jobs through streams, queues and commits; prints `@phase` and `@result` lines.
+    Durable(durable::Durable),
+}
+
+#[derive(clap::Args)]
+struct Engine {
     /// Accepted and ignored: there is one engine.
     #[arg(long, default_value = "evener")]
     engine: String,
@@ -45,7 +60,18 @@ struct Arguments {
 }
 
 fn main() {
-    let Arguments { workload, workers, n, port, futures: with_futures, .. } = Arguments::parse();
+    let arguments = Arguments::parse();
+    if let Some(Other::Durable(sizes)) = arguments.other {
+        if let Err(error) = durable::run(sizes) {
+            eprintln!("evener-bench: {error}");
+            std::process::exit(1);
+        }
+        return;
+    }
+    let Some(Engine { workload, workers, n, port, futures: with_futures, .. }) = arguments.engine else {
+        eprintln!("evener-bench: --workload says which; see --help");
+        std::process::exit(2);
+    };
     let scheduler = match Scheduler::builder().workers(workers).start() {
         Ok(scheduler) => scheduler,
         Err(error) => {

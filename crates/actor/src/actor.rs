@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 
 use crate::context::{Context, StateType};
 use crate::definition::ActorDefinition;
+use crate::executor::Offer;
+use crate::id::QueueId;
 use crate::outcome::CallError;
 
 /// Code that is called once for each event of an instance, and owns the instance's state.
@@ -28,6 +30,18 @@ pub trait Actor: Send + Sync + 'static {
         cx: &mut Context<Self::State>,
         event: Self::Event,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Which of the rows that wait start next, in that order: for [`QueueMode::Custom`]. None: all are passed over,
+    /// and others offered, till something happens.
+    ///
+    /// # Errors
+    /// The instance is asked again after a while; others are not held up.
+    ///
+    /// [`QueueMode::Custom`]: crate::policy::QueueMode::Custom
+    fn select(&self, state: &Self::State, offers: &[Offer]) -> Result<Vec<QueueId>, Failure> {
+        let _ = (state, offers);
+        Err(Failure::new("the actor's queue is custom, and it has no select"))
+    }
 }
 
 /// Why an actor's code gave up. Any error becomes one with `?`.

@@ -116,7 +116,7 @@ impl<T> fmt::Debug for Awaited<T> {
 pub trait StateType: Serialize + DeserializeOwned + Default + Clone + Send + Sync + 'static {}
 impl<T: Serialize + DeserializeOwned + Default + Clone + Send + Sync + 'static> StateType for T {}
 
-type Update<S> = Box<dyn Fn(&mut S) + Send>;
+type Update<S> = Box<dyn Fn(&mut S) + Send + Sync>;
 
 struct View<S> {
     basis: u64,
@@ -140,7 +140,11 @@ impl<S> fmt::Debug for Context<S> {
     }
 }
 
-fn read<S: StateType>(head: &Head) -> Result<S, CallError> {
+/// The state of a head.
+///
+/// # Errors
+/// [`CallError::Unreadable`] when what is stored is no `S`.
+pub fn read<S: StateType>(head: &Head) -> Result<S, CallError> {
     if let Some(value) = head.state.decoded.as_ref().and_then(|any| any.downcast_ref::<S>()) {
         return Ok(value.clone());
     }
@@ -284,7 +288,7 @@ impl<S: StateType> Context<S> {
     ///
     /// # Errors
     /// [`CallError::Unreadable`] when what is stored is no `S`.
-    pub fn update(&mut self, update: impl Fn(&mut S) + Send + 'static) -> Result<(), CallError> {
+    pub fn update(&mut self, update: impl Fn(&mut S) + Send + Sync + 'static) -> Result<(), CallError> {
         let view = self.view()?;
         update(&mut view.value);
         view.updates.push(Box::new(update));
@@ -330,19 +334,24 @@ impl<S: StateType> Context<S> {
     ///
     /// # Errors
     /// When a commit was refused, so that this call will be run again.
-    pub async fn settled(&self) -> Result<(), CallError> {
+    pub fn settled(&self) -> impl Future<Output = Result<(), CallError>> + Send + use<S> {
+        // The future does not borrow the context, whose updates need not be `Sync`.
         let (answer, awaited) = answer();
         self.call.port.request(Request::Settled(answer));
-        awaited
-            .await
-            .ok_or_else(|| CallError::Failed("what this call stands on was not committed".to_owned()))
+        async move {
+            awaited
+                .await
+                .ok_or_else(|| CallError::Failed("what this call stands on was not committed".to_owned()))
+        }
     }
 
     /// Waits so long, without a thread. The slot of the group stays taken.
-    pub async fn sleep(&self, duration: Duration) {
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<S> {
         let (answer, awaited) = answer();
         self.call.port.request(Request::Sleep(duration, answer));
-        awaited.await;
+        async move {
+            awaited.await;
+        }
     }
 
     /// Writes a line to the log, with actor, key and event id.
@@ -357,8 +366,9 @@ impl<S: StateType> Context<S> {
     }
 
     /// Ready when it should end.
-    pub async fn until_aborted(&self) -> Abort {
-        std::future::poll_fn(|cx| self.call.signal.poll_aborted(cx)).await
+    pub fn until_aborted(&self) -> impl Future<Output = Abort> + Send + use<S> {
+        let signal = Arc::clone(&self.call.signal);
+        std::future::poll_fn(move |cx| signal.poll_aborted(cx))
     }
 
     /// What the call has left behind, for its executor.

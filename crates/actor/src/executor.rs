@@ -18,7 +18,34 @@ pub trait Executor: Send + Sync + 'static {
     /// Starts a call and returns without waiting for it. [`Done`] travels with the call; dropping it says
     /// that the call was lost.
     fn start(&self, call: Call, done: Done);
+
+    /// Has an actor with a queue of its own kind choose among rows that wait. It sees the state, and changes
+    /// nothing.
+    fn select(&self, instance: &Arc<Instance>, head: Arc<Head>, offers: Vec<Offer>, done: SelectDone) {
+        let _ = (head, offers);
+        done(Err(format!("actor `{}` has no select", instance.definition.name)));
+    }
 }
+
+/// A row that an actor's own `select` may choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Its place, and its name in the answer.
+    pub id: crate::id::QueueId,
+    /// Its event's type; `None`: the event is not at hand.
+    pub kind: Option<Arc<str>>,
+    /// Its event's time.
+    pub time: Option<crate::event::Timestamp>,
+    /// Its group.
+    pub group: Option<crate::id::Group>,
+    /// Its priority.
+    pub priority: i32,
+    /// Failures and crashes before, plus 1.
+    pub attempt: u32,
+}
+
+/// Takes the answer of a `select`, once: places in the order in which they shall start, or why it failed.
+pub type SelectDone = Box<dyn FnOnce(Result<Vec<crate::id::QueueId>, String>) + Send>;
 
 /// One call of an actor.
 pub struct Call {

@@ -89,6 +89,12 @@ pub trait Replay: Send {
     fn replay(&mut self, head: Arc<Head>, done: Box<dyn FnOnce(Result<State, CallError>) + Send>);
 }
 
+impl fmt::Debug for dyn Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Replay")
+    }
+}
+
 /// An event for a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emit {

@@ -124,7 +124,7 @@ pub struct RowMade {
     pub row: QueueId,
 }
 
-/// What has become of an event.
+/// What has become of an event: the first of these that is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// A row of it waits or runs, or its fan-out is due.

@@ -7,9 +7,11 @@ use crate::batch::{Claimed, CommitReport, InstanceCommit, InstanceView, Ticket, 
 
 /// State, owner, epoch.
 pub trait Instances: Send + Sync {
-    /// Makes the boot the owner of those that have none, or one that is dead, and that have rows waiting.
-    /// Raises the epoch of each. Those that are left out belong to somebody, have no rows, or are locked by
-    /// another claim just now.
+    /// Makes the boot the owner of those that have none, or one that is dead, or the boot itself, and that
+    /// have rows waiting. Raises the epoch of each. Those that are left out belong to somebody else, have no
+    /// rows, or are locked by another claim just now.
+    ///
+    /// A boot claims its own again after a claim whose answer was lost, and after a command raised the epoch.
     ///
     /// # Errors
     /// [`crate::StoreError::Fenced`] when the boot is not live.

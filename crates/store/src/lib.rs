@@ -16,10 +16,14 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod conformance;
 mod error;
 pub mod instances;
 pub mod letters;
+mod memory;
+pub mod postgres;
 pub mod queues;
+pub mod sqlite;
 pub mod streams;
 pub mod tenants;
 pub mod timers;
@@ -28,6 +32,7 @@ pub mod workers;
 pub use error::{Result, StoreError};
 pub use instances::Instances;
 pub use letters::Letters;
+pub use memory::Memory;
 pub use queues::Queues;
 pub use streams::Streams;
 pub use tenants::Tenants;

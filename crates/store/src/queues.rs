@@ -29,15 +29,16 @@ pub trait Queues: Send + Sync {
     fn depth(&self, slot: Slot, instance: InstanceId, rows_max: u32) -> Result<u32>;
 
     /// Counts one death more for rows that are about to run in careful draining, before they run. The
-    /// commit of a row takes its count with it. Returns for each instance whether the epoch was right.
+    /// commit of a row takes its count with it: a row that waits on has none any more. Returns for each instance whether the epoch was right.
     ///
     /// # Errors
     /// [`crate::StoreError`]
     fn mark_careful(&self, boot: Boot, rows: &[(Slot, InstanceId, Epoch, Vec<QueueId>)])
     -> Result<Vec<bool>>;
 
-    /// Retries or drops blocked rows of an instance. Raises its epoch, so that its owner takes it anew.
-    /// Returns how many rows that were.
+    /// Retries blocked rows of an instance, with no attempts counted, or drops them; rows that are not blocked
+    /// stay as they are. Raises its epoch in any case, so that its owner takes it anew. Returns how many rows
+    /// that were.
     ///
     /// # Errors
     /// [`crate::StoreError`]

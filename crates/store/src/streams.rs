@@ -45,10 +45,11 @@ pub trait Streams: Send + Sync {
     /// [`crate::StoreError`]
     fn streams_pending(&self, after: Option<StreamNo>, streams_max: u32) -> Result<Vec<StreamNo>>;
 
-    /// Makes the boot the one that fans the stream out, if nobody or nobody live does. The epoch is its right.
+    /// Makes the boot the one that fans the stream out, if nobody, nobody live or the boot itself does. The
+    /// epoch is its right; each lease raises it.
     ///
     /// # Errors
-    /// [`crate::StoreError`]
+    /// [`crate::StoreError::Fenced`] when the boot is not live.
     fn lease_stream(&self, stream: StreamNo, boot: Boot) -> Result<Option<Epoch>>;
 
     /// Gives it back.

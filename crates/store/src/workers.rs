@@ -35,7 +35,7 @@ pub trait Workers: Send + Sync {
     /// [`crate::StoreError`]
     fn leave(&self, boot: Boot) -> Result<()>;
 
-    /// All live ones, and the dead that are kept, the newest first, at most so many.
+    /// All live ones, then the dead that are kept, each the newest first, at most so many in all.
     ///
     /// # Errors
     /// [`crate::StoreError`]

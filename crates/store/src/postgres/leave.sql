@@ -1,0 +1,1 @@
+UPDATE runtime_workers w SET is_live = false WHERE w.boot = :boot::bigint

@@ -1,0 +1,1 @@
+SELECT pg_notify('evener', :payload::text)::text AS done

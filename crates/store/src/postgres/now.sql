@@ -1,0 +1,1 @@
+SELECT now_ms() AS now_ms

@@ -1,0 +1,1 @@
+SELECT to_regclass('evener.schema_versions') IS NOT NULL AS is_there

@@ -1,0 +1,1 @@
+SELECT coalesce(max(v.version), 0) AS version FROM evener.schema_versions v

@@ -1,0 +1,1 @@
+SELECT s.no FROM streams s WHERE s.tenant = :tenant::bigint AND s.name = :name::text

@@ -1,0 +1,1 @@
+SELECT s.name FROM streams s WHERE s.no = :stream::bigint

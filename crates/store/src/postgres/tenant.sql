@@ -1,0 +1,1 @@
+SELECT t.no FROM tenants t WHERE t.name = :name::text

@@ -1,0 +1,1 @@
+UPDATE subscriptions SET place = ?2, definition = ?3 WHERE no = ?1

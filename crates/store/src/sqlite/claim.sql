@@ -1,0 +1,1 @@
+UPDATE instances SET owner = ?1, epoch = epoch + 1 WHERE id = ?2

@@ -1,0 +1,1 @@
+DELETE FROM queue_more WHERE id = ?3 AND instance = ?2 AND slot = ?1

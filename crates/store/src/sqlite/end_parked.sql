@@ -1,0 +1,1 @@
+DELETE FROM parked WHERE id = ?2 AND tenant = ?1 RETURNING seq

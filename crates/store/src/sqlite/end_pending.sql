@@ -1,0 +1,1 @@
+DELETE FROM pending WHERE stream = ?1 AND seq = ?2 AND id = ?3

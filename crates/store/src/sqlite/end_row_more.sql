@@ -1,0 +1,2 @@
+-- After end_more.sql.
+DELETE FROM queue WHERE slot = ?1 AND instance = ?2 AND id = ?3

@@ -1,0 +1,1 @@
+UPDATE subscriptions SET place = NULL WHERE no = ?1

@@ -1,0 +1,1 @@
+SELECT id, slot FROM keys WHERE actor = ?1 AND key = ?2

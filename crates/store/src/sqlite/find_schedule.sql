@@ -1,0 +1,1 @@
+SELECT no, generation, spec FROM scheduled_events WHERE tenant = ?1 AND id = ?2

@@ -1,0 +1,1 @@
+SELECT no FROM tenants WHERE name = ?1

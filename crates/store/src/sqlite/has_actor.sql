@@ -1,0 +1,1 @@
+SELECT 1 FROM actors WHERE no = ?2 AND tenant = ?1

@@ -1,0 +1,1 @@
+SELECT 1 FROM tenants WHERE no = ?1

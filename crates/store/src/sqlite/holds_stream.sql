@@ -1,0 +1,1 @@
+SELECT 1 FROM streams WHERE no = ?1 AND owner = ?2 AND epoch = ?3

@@ -1,0 +1,3 @@
+SELECT k.id, k.slot, k.key, i.owner, i.epoch, i.version, i.state
+FROM keys k CROSS JOIN instances i ON i.id = k.id
+WHERE k.actor = ?1 AND k.key = ?2

@@ -1,0 +1,4 @@
+SELECT k.id, k.slot, k.key, i.owner, i.epoch, i.version, i.state
+FROM keys k CROSS JOIN instances i ON i.id = k.id
+WHERE k.actor = ?1 AND k.key > ?2
+ORDER BY k.key LIMIT ?3

@@ -1,0 +1,1 @@
+INSERT INTO instances (id, epoch, version) VALUES (?1, 0, 0)

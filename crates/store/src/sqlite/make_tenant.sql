@@ -1,0 +1,1 @@
+INSERT INTO tenants (name, routes_version) VALUES (?1, 0) RETURNING no

@@ -1,0 +1,1 @@
+UPDATE actors SET is_paused = ?2 WHERE no = ?1 AND is_paused <> ?2

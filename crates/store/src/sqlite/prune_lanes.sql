@@ -1,0 +1,1 @@
+DELETE FROM lanes WHERE boot = ?1

@@ -1,0 +1,1 @@
+SELECT number FROM lanes WHERE boot = ?1 AND lane = ?2

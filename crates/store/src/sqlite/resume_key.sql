@@ -1,0 +1,1 @@
+DELETE FROM paused_keys WHERE actor = ?1 AND key = ?2

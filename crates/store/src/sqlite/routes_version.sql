@@ -1,0 +1,1 @@
+SELECT routes_version FROM tenants WHERE no = ?1

@@ -1,0 +1,1 @@
+SELECT seq FROM events WHERE seq >= ?1 AND seq <= ?2 ORDER BY seq

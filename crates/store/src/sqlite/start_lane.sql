@@ -1,0 +1,1 @@
+INSERT INTO lanes (boot, lane, number) VALUES (?1, ?2, ?3)

@@ -1,0 +1,1 @@
+//! What only this back end has: its file, its lock, its errors.
