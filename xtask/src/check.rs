@@ -14,13 +14,22 @@ use crate::stress::Stress;
 use crate::table::Table;
 use crate::tally::Tally;
 use crate::verdict::{Kind, Verdict};
-use crate::{models, rooms, tidy, tsan};
+use crate::{apt, models, rooms, sim, tidy, tsan};
 
 /// The version that is installed where none is; another one that is there already will do.
 const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
-/// What the tests are driven with from outside, and the packages of Debian that have it.
-const TEST_TOOLS: [(&str, &str); 3] = [("curl", "curl"), ("wrk", "wrk"), ("h2load", "nghttp2-client")];
+/// What the tests are driven with from outside, how to see that it is there, and the package of Debian that has it.
+const TEST_TOOLS: [(&str, &str, &str); 4] = [
+    ("curl", "command -v curl", "curl"),
+    ("wrk", "command -v wrk", "wrk"),
+    ("h2load", "command -v h2load", "nghttp2-client"),
+    ("PostgreSQL", HAS_POSTGRES, "postgresql"),
+];
+
+/// Where its server's programs are: the places that the throw-away cluster looks at.
+pub(crate) const HAS_POSTGRES: &str =
+    "test -n \"$PGBIN\" || ls /usr/lib/postgresql/*/bin/initdb || command -v initdb";
 
 /// The adapters of the scheduler. (Not all features: another poller is one of them.)
 const FEATURES: &str = "evener-scheduler/hyper,evener-scheduler/tokio-io";
@@ -96,6 +105,7 @@ fn stages(house: &House, quick: bool) -> Vec<Stage<'_>> {
             let ran = STRESS.job().run()?;
             Ok(STRESS.judge(&ran))
         }),
+        stage("sim", &sim::worlds().text(), true, sim::run),
         stage("tsan", &format!("cargo xtask tsan {stress}"), true, || tsan::run(house, STRESS)),
         stage("rooms", "cargo xtask rooms", false, || check_rooms(house)),
         stage("tidy", "cargo xtask tidy", false, || check_tidy(house)),
@@ -161,35 +171,16 @@ fn tools(quick: bool) -> Result<Verdict> {
 
 /// Installs what is missing of [`TEST_TOOLS`], as root or with sudo; a verdict if that fails.
 fn test_tools() -> Result<Option<Verdict>> {
-    let is_missing = |program: &str| !answers(&["sh", "-c", &format!("command -v {program}")]);
-    let missing: Vec<_> = TEST_TOOLS.into_iter().filter(|(program, _)| is_missing(program)).collect();
+    let is_missing = |seen: &str| !answers(&["sh", "-c", seen]);
+    let missing: Vec<_> = TEST_TOOLS.into_iter().filter(|(_, seen, _)| is_missing(seen)).collect();
     if missing.is_empty() {
-        println!("{} are here", TEST_TOOLS.map(|(program, _)| program).join(", "));
+        println!("{} are here", TEST_TOOLS.map(|(program, ..)| program).join(", "));
         return Ok(None);
     }
-    let packages: Vec<&str> = missing.into_iter().map(|(_, package)| package).collect();
-    let as_root: &[&str] =
-        if first_line(&["id", "-u"]).as_deref() == Some("0") { &[] } else { &["sudo", "-n"] };
-    let apt = |words: &[&str]| {
-        Job::new(
-            [
-                as_root,
-                &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"],
-                words,
-            ]
-            .concat(),
-        )
-        .run()
-    };
-    // Old lists may do as well: whether it is here in the end counts.
-    let _ = apt(&["update"]);
-    let install = [&["install", "-y", "--no-install-recommends"], &packages[..]].concat();
-    Ok(match apt(&install) {
-        Ok(ran) if ran.ok => None,
-        _ => Some(Verdict::failed(
-            Tally::default(),
-            format!("the tests need packages that cannot be installed here: {}", packages.join(", ")),
-        )),
+    let packages: Vec<&str> = missing.into_iter().map(|(.., package)| package).collect();
+    Ok(match apt::install(&packages) {
+        Ok(()) => None,
+        Err(error) => Some(Verdict::failed(Tally::default(), format!("the tests need {error}"))),
     })
 }
 
@@ -322,7 +313,7 @@ mod tests {
     fn every_slow_stage_is_left_out_when_quick() {
         let house = House::open().unwrap();
         let slow: Vec<_> = stages(&house, true).into_iter().filter(|s| s.is_slow).map(|s| s.name).collect();
-        assert_eq!(slow, ["models", "stress", "tsan", "advisories"]);
+        assert_eq!(slow, ["models", "stress", "sim", "tsan", "advisories"]);
     }
 
     #[test]

@@ -1,25 +1,51 @@
-//! `cargo xtask demo`: the scheduler at work on this repository's own text.
+//! `cargo xtask demo`: evener at work, on input that is not ours.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
 
 use crate::house::{House, RootKind};
 
-const EXAMPLE: &str = "word_count";
+mod flights;
+mod words;
 
-/// Runs the example with the terminal as its own; gives back whether it ended well.
-pub(crate) fn run(house: &House, args: &[String]) -> Result<bool> {
-    let scheduler = house.member("evener-scheduler")?;
-    if scheduler.root(EXAMPLE, RootKind::Example).is_none() {
-        let place = Path::new("examples").join(format!("{EXAMPLE}.rs"));
-        let place = house.shown(&scheduler.dir.join(place));
-        bail!("the demo is the scheduler's example `{EXAMPLE}`, and {place} is not there");
+/// Which demo.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Demo {
+    #[command(flatten)]
+    flights: flights::Flights,
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// The scheduler alone: a supervised job with a crash in it, and its statistics
+    Words {
+        /// Handed to the example as they are
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+/// Runs it; gives back whether it ended well.
+pub(crate) fn run(house: &House, demo: &Demo) -> Result<bool> {
+    match &demo.other {
+        None => flights::run(house, &demo.flights),
+        Some(Other::Words { args }) => words::run(house, args),
     }
-    println!("building the demo (the first time takes one to two minutes) ...");
+}
+
+/// Builds an example of a crate and runs it with the terminal as its own; gives back whether it ended well.
+fn example(house: &House, member: &str, example: &str, args: &[String]) -> Result<bool> {
+    if house.member(member)?.root(example, RootKind::Example).is_none() {
+        bail!("the demo is the example `{example}` of {member}, and it is not there");
+    }
+    println!("building the demo (the first time takes one to three minutes) ...");
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--release", "-p", "evener-scheduler", "--example", EXAMPLE, "--"]).args(args);
+    cargo.args(["run", "--release", "-p", member, "--example", example, "--"]).args(args);
     let status = cargo.status().context("start cargo for the demo")?;
     Ok(status.success())
 }

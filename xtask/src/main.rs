@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "chores measure how long they take; nothing replays them")]
 
+mod apt;
 mod check;
 mod demo;
 mod house;
@@ -9,6 +10,7 @@ mod http;
 mod models;
 mod rooms;
 mod run;
+mod sim;
 mod source;
 mod stress;
 mod table;
@@ -39,11 +41,11 @@ enum Chore {
     /// Everything that must hold before a commit lands; what CI runs
     ///
     /// In order: the tools it needs (cargo-deny is installed if missing), fmt, clippy, all tests with
-    /// doc tests, loom models, a short stress run, the same under ThreadSanitizer, rooms, tidy,
+    /// doc tests, loom models, a short stress run, simulated worlds, the stress run under ThreadSanitizer, rooms, tidy,
     /// licenses and sources of what we depend on, known advisories. Ends with a table and the line
     /// "N passed, N failed", which counts tests.
     Check {
-        /// Leave out what is slow: models, stress, ThreadSanitizer, advisories, installing cargo-deny
+        /// Leave out what is slow: models, stress, simulation, ThreadSanitizer, advisories, installing cargo-deny
         #[arg(long)]
         quick: bool,
     },
@@ -67,12 +69,10 @@ enum Chore {
         #[arg(long, value_name = "S")]
         seed: Option<u64>,
     },
-    /// Show the scheduler at work: a supervised job with a crash in it, and its statistics
-    Demo {
-        /// Handed to the example as they are
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<String>,
-    },
+    /// Show evener at work: a year of departures from New York, an actor for each aircraft, every state checked
+    ///
+    /// The departures are fetched by pip, once (installed through apt if it is missing).
+    Demo(demo::Demo),
     /// Compare HTTP plaintext of hyper on evener, hyper on tokio and Go's net/http (needs wrk)
     Http(http::Comparison),
     /// Check who stands on whom against the plan
@@ -108,7 +108,7 @@ fn run(chore: &Chore) -> Result<bool> {
             let verdict = tsan::run(&house, Stress::new(*secs, *seed))?;
             Ok(say("tsan", &tsan::as_asked(verdict)))
         }
-        Chore::Demo { args } => demo::run(&house, args),
+        Chore::Demo(demo) => demo::run(&house, demo),
         Chore::Http(comparison) => http::run(&house, comparison),
         Chore::Rooms => Ok(say("rooms", &check::check_rooms(&house)?)),
         Chore::Tidy => Ok(say("tidy", &check::check_tidy(&house)?)),

@@ -223,7 +223,7 @@ const ONLY_IN: &[OnlyIn] = &[
         so_that: "a dependency can be changed in one folder",
     },
     OnlyIn {
-        crates: &["postgres", "tokio-postgres", "postgres-types"],
+        crates: &["postgres", "tokio-postgres", "tokio-postgres-rustls", "postgres-types"],
         room: STORE,
         folder: "src/postgres",
         and: &[],

@@ -27,7 +27,9 @@ pub use evener_actor::id::{ActorName, Group, Key, ScheduleId, Seq, StreamName, T
 pub use evener_actor::outcome::{CatchUp, Destination, ScheduleChange, When};
 pub use evener_actor::policy::{OnExhausted, QueueMode, QueuePolicy, RetryPolicy};
 pub use evener_runtime::{AppendError, Config, Counts};
-pub use evener_store::batch::{Appended, DeadCause, DeadLetter, Fate, Parked, Schedule, ScheduleAnswer};
+pub use evener_store::batch::{
+    Appended, DeadCause, DeadLetter, Fate, InstanceView, Parked, Schedule, ScheduleAnswer,
+};
 pub use evener_store::{StoreError, batch};
 
 /// The names that an actor needs.

@@ -364,7 +364,7 @@ impl Runtime {
     /// For tests and programs that end when their work is done.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the time is up.
+    /// [`Error::StillWaiting`] when the time is up; another one when the store cannot be asked.
     pub fn wait_idle(&self, longest: Duration) -> Result<(), Error> {
         let begin = self.worker.clock.now();
         let mut pause = Duration::from_micros(200);
@@ -373,7 +373,7 @@ impl Runtime {
                 return Ok(());
             }
             if self.worker.clock.now().saturating_sub(begin) >= longest {
-                return Err(Error::Refused(format!("events still wait after {longest:?}")));
+                return Err(Error::StillWaiting(longest));
             }
             let bell = work::Bell::default();
             bell.sleep(Some(pause));

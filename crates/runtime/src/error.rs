@@ -72,6 +72,9 @@ pub enum Error {
     /// It cannot be stored.
     #[error("{0}")]
     Refused(String),
+    /// Events still wait, and the time is up.
+    #[error("events still wait after {0:?}")]
+    StillWaiting(std::time::Duration),
     /// A setting makes no sense.
     #[error("{0}")]
     Config(String),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use evener_actor::context::Context;
 use evener_actor::definition::ActorDefinition;
 use evener_actor::event::Event;
-use evener_actor::executor::{Abort, Call, Done, Ended, Executor, Signal};
-use evener_actor::outcome::CallError;
+use evener_actor::executor::{Abort, Call, Done, Ended, Executor, Instance, Offer, SelectDone, Signal};
+use evener_actor::outcome::{CallError, Head};
 
 use crate::faults::REFUSED;
 use crate::invariants::{Begun, body};
@@ -124,6 +124,12 @@ impl Executor for SimExecutor {
         let running = Running { begun, future: Some(future), done: Some(done), signal, alarm, timeout };
         world.call_started(running);
     }
+
+    fn select(&self, _: &Arc<Instance>, _: Arc<Head>, offers: Vec<Offer>, done: SelectDone) {
+        if let Some(world) = self.world.upgrade() {
+            done(world.select(&offers));
+        }
+    }
 }
 
 async fn run(world: Weak<World>, begun: Begun, call: Call, manner: Manner, alarm: Arc<CallAlarm>) -> End {
@@ -209,7 +215,11 @@ async fn process(
             world()?.call_settled(&begun, stands_on);
         }
     }
-    alarm.pause(manner.after).await;
+    if manner.sleeps {
+        cx.sleep(manner.after).await;
+    } else {
+        alarm.pause(manner.after).await;
+    }
     match manner.end {
         Way::Through => {}
         Way::Fails => return Err(CallError::Failed("it should".to_owned())),

@@ -62,6 +62,9 @@ struct Mutant {
 /// Lanes of batches that are smuggled in.
 const SMUGGLED: u16 = 60_000;
 
+/// What arrives once more, later.
+type Late = Box<dyn Fn(&Door) + Send>;
+
 impl Door {
     pub(crate) fn new(setup: Setup, time: Time, mutation: Option<Mutation>) -> Self {
         let of_store = time.clone();
@@ -354,7 +357,7 @@ impl FaultStore {
         name: &'static str,
         kind: Kind,
         act: impl FnOnce(&Door) -> (Result<T>, Vec<QueueId>),
-        late: Option<Box<dyn Fn(&Door) + Send>>,
+        late: Option<Late>,
     ) -> Result<T> {
         if self.is_gone() {
             return Err(Self::gone());

@@ -85,6 +85,8 @@ struct Row {
     /// When it was made, and when it could be seen, in moments of the oracle.
     made: u64,
     seen: Option<u64>,
+    /// One behind it could be seen before it: only its wake shows it in time, and a wake may be lost.
+    is_late: bool,
 }
 
 struct Instance {
@@ -106,6 +108,7 @@ struct Instance {
 
 struct Known {
     is_live: bool,
+
     last_seen: Duration,
     heartbeats: Vec<Duration>,
 }
@@ -283,10 +286,6 @@ impl Oracle {
 
     pub(crate) fn is_live(&self, boot: Boot) -> bool {
         self.boots.get(&boot).is_some_and(|known| known.is_live)
-    }
-
-    pub(crate) fn is_owner(&self, instance: InstanceId, epoch: Epoch) -> bool {
-        self.instances.get(&instance).is_some_and(|known| known.epoch == epoch && known.owner.is_some())
     }
 
     // Appends.
@@ -475,6 +474,7 @@ impl Oracle {
                 marks: BTreeSet::new(),
                 made: moment,
                 seen: None,
+                is_late: false,
             };
             instance.rows.insert(made.row, row);
             ids.push(made.row);
@@ -488,8 +488,12 @@ impl Oracle {
         self.moment += 1;
         for id in rows {
             for instance in self.instances.values_mut() {
-                if let Some(row) = instance.rows.get_mut(id) {
-                    row.seen.get_or_insert(self.moment);
+                let is_late = instance.rows.range(*id..).skip(1).any(|(_, row)| row.seen.is_some());
+                if let Some(row) = instance.rows.get_mut(id)
+                    && row.seen.is_none()
+                {
+                    row.seen = Some(self.moment);
+                    row.is_late = is_late;
                 }
             }
         }
@@ -690,6 +694,7 @@ impl Oracle {
                 marks: BTreeSet::new(),
                 made: self.moment,
                 seen: Some(self.moment),
+                is_late: false,
             };
             if let Some(known) = self.instances.get_mut(&letter.instance) {
                 known.rows.insert(made.row, row);
@@ -783,7 +788,12 @@ impl Oracle {
         made: &mut Made<'_>,
     ) {
         let instance = self.instances.get_mut(&part.instance).expect("looked up by the caller");
+        let is_latest = self.setup.actors[instance.actor].queue.mode == QueueMode::Latest;
         let Some(row) = instance.rows.get_mut(&id) else {
+            if is_latest && *end == End::Superseded {
+                // A read that began before the row's own end shows it; without the row nothing is done.
+                return;
+            }
             let what = format!("row {id} of instance {} ended again: {end:?}", part.instance);
             return self.fail("each row ends once", what);
         };
@@ -803,7 +813,7 @@ impl Oracle {
             End::Superseded => {
                 instance.rows.remove(&id);
                 self.ended += 1;
-                if self.setup.actors[actor].queue.mode != QueueMode::Latest {
+                if !is_latest {
                     self.fail("only latest supersedes", format!("row {id}"));
                 }
             }
@@ -839,9 +849,9 @@ impl Oracle {
                 }
             }
             End::Blocked { attempts, .. } => {
-                let fits = *attempts == row.attempts + 1
-                    && *attempts >= retry.max_attempts
-                    && retry.on_exhausted == OnExhausted::Block;
+                let is_used_up = *attempts == row.attempts + 1 && *attempts >= retry.max_attempts;
+                let is_deadly = *attempts == row.attempts && row.crashes >= retry.max_crashes;
+                let fits = (is_used_up || is_deadly) && retry.on_exhausted == OnExhausted::Block;
                 (row.attempts, row.crashes, row.is_blocked) = (*attempts, 0, true);
                 if !fits {
                     self.fail("attempts are counted", format!("row {id}: {end:?}, {retry:?}"));
@@ -971,8 +981,10 @@ impl Oracle {
         }
         if definition.queue.mode == QueueMode::Fifo && !instance.started.contains(&id) {
             // Those before it that could be seen when it was made.
+            let is_alone = self.setup.hosts == 1;
             let before = instance.rows.range(..id).filter(|(other, before)| {
-                before.group == row.group
+                (is_alone || !before.is_late)
+                    && before.group == row.group
                     && before.seen.is_some_and(|seen| seen < row.made)
                     // Those that workers died of end without another start.
                     && before.crashes < definition.retry.max_crashes
@@ -981,7 +993,8 @@ impl Oracle {
             let mut holders = 0;
             for (other, before) in before {
                 holders += 1;
-                let waits = before.is_blocked || before.not_before > now;
+                // The promise is of first starts: one that failed may have come due while this one had its turn.
+                let waits = before.is_blocked || before.attempts > 0;
                 if !instance.started.contains(other) && !waits {
                     note("fifo starts in order", format!("row {id} starts before row {other}"));
                 }
@@ -1046,10 +1059,6 @@ impl Oracle {
 
     pub(crate) fn waiting(&self) -> usize {
         self.instances.values().map(|known| known.rows.len()).sum()
-    }
-
-    pub(crate) fn letters(&self) -> usize {
-        self.letters.len()
     }
 
     pub(crate) fn accepted(&self) -> usize {

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
+use evener_actor::policy::QueueMode;
 use evener_sim::{Mutation, Options, Verdict, run};
 
 /// Runs the durable life of actors in simulated worlds.
@@ -30,6 +31,30 @@ struct Arguments {
     /// A fault that is put in on purpose, by its number.
     #[arg(long)]
     mutation: Option<usize>,
+    /// A mode that queues have, instead of the usual ones; may be given again.
+    #[arg(long)]
+    mode: Vec<Mode>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Mode {
+    Fifo,
+    Priority,
+    Lifo,
+    Latest,
+    Custom,
+}
+
+impl Mode {
+    fn of_queue(self) -> QueueMode {
+        match self {
+            Self::Fifo => QueueMode::Fifo,
+            Self::Priority => QueueMode::Priority,
+            Self::Lifo => QueueMode::Lifo,
+            Self::Latest => QueueMode::Latest,
+            Self::Custom => QueueMode::Custom,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -61,6 +86,7 @@ fn main() -> ExitCode {
                         steps: arguments.steps,
                         trace: arguments.trace,
                         mutation,
+                        modes: arguments.mode.iter().map(|mode| mode.of_queue()).collect(),
                     };
                     let verdict = run(&options);
                     if verdict.violation.is_some() {

@@ -34,6 +34,8 @@ pub(crate) struct FaultRates {
     pub(crate) outage: u32,
     pub(crate) starve: u32,
     pub(crate) stray_note: u32,
+    /// Of actions: a dead letter is put back, a blocked row is tried again.
+    pub(crate) redrive: u32,
     /// Of notes.
     pub(crate) note_lost: u32,
     pub(crate) note_doubled: u32,
@@ -62,17 +64,15 @@ pub(crate) struct Setup {
 
 pub(crate) const STREAMS: [&str; 2] = ["orders", "parts"];
 
-/// The modes that the runtime has.
-const MODES: &[QueueMode] = &[QueueMode::Fifo];
-
 impl Setup {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64, modes: &[QueueMode]) -> Self {
         let mut dice = Dice::new(mix(seed, 0x5e7));
         let is_calm = dice.permille(150);
         let hosts = if is_calm && dice.permille(700) { 1 } else { dice.pick(&[1, 2, 2, 3, 4]) };
         let keys = dice.pick(&[1, 2, 3, 8]);
         let groups = dice.pick(&[0, 0, 2, 4]);
-        let actors = (0..dice.pick(&[1, 2, 2, 3])).map(|number| actor(&mut dice, number, groups)).collect();
+        let actors =
+            (0..dice.pick(&[1, 2, 2, 3])).map(|number| actor(&mut dice, number, groups, modes)).collect();
         // Some worlds have one kind of fault often, others a little of each.
         let mut some = |rates: &[u32]| if dice.permille(400) { 0 } else { dice.pick(rates) };
         let faults = if is_calm {
@@ -92,6 +92,7 @@ impl Setup {
                 outage: some(&[1]),
                 starve: some(&[2, 10]),
                 stray_note: some(&[2, 20]),
+                redrive: some(&[2, 10]),
                 note_lost: some(&[100, 1000]),
                 note_doubled: some(&[100]),
                 time: some(&[5, 20, 60]),
@@ -127,7 +128,7 @@ impl Setup {
     }
 }
 
-fn actor(dice: &mut Dice, number: u64, groups: u64) -> ActorDefinition {
+fn actor(dice: &mut Dice, number: u64, groups: u64, modes: &[QueueMode]) -> ActorDefinition {
     let name = format!("actor-{number}").parse().expect("a name");
     let key = || Path::new("data.k").expect("a path");
     let stream = |name: &str| name.parse().expect("a name");
@@ -141,10 +142,13 @@ fn actor(dice: &mut Dice, number: u64, groups: u64) -> ActorDefinition {
         both.stream = stream(STREAMS[1]);
         definition = definition.subscribe(both);
     }
+    let mode = dice.pick(modes);
+    // Elsewhere a drain that keeps the slot of a blocked row does not learn of a command without word of it.
+    let may_block = mode == QueueMode::Fifo && dice.permille(330);
     definition
         .subscribe(subscription)
         .queue(QueuePolicy {
-            mode: dice.pick(MODES),
+            mode,
             concurrency: dice.pick(&[1, 1, 2, 4]),
             instance_max: dice.pick(&[1, 2, 64, 64]),
             run_ahead: dice.pick(&[0, 1, 3, 16, 64, 64]),
@@ -155,7 +159,7 @@ fn actor(dice: &mut Dice, number: u64, groups: u64) -> ActorDefinition {
             backoff_max_ms: 20_000,
             timeout_ms: dice.pick(&[0, 2_000, 30_000]),
             max_crashes: dice.pick(&[1, 3]),
-            on_exhausted: OnExhausted::DeadLetter,
+            on_exhausted: if may_block { OnExhausted::Block } else { OnExhausted::DeadLetter },
         })
 }
 
@@ -267,6 +271,8 @@ pub(crate) struct Manner {
     pub(crate) settles_first: bool,
     pub(crate) settles_last: bool,
     pub(crate) heeds_abort: bool,
+    /// Through the runtime, not by itself.
+    pub(crate) sleeps: bool,
     pub(crate) end: Way,
 }
 
@@ -309,6 +315,7 @@ impl Manner {
             settles_first: dice.permille(100),
             settles_last: dice.permille(200),
             heeds_abort: dice.permille(500),
+            sleeps: dice.permille(500),
             end,
         }
     }

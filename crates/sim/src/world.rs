@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use evener_actor::context::Answer;
 use evener_actor::event::Event;
-use evener_actor::id::{Boot, Epoch, InstanceId, QueueId, SLOTS, Seq, StreamName, Tenant, TenantNo};
+use evener_actor::executor::Offer;
+use evener_actor::id::{Boot, Epoch, QueueId, SLOTS, Seq, StreamName, Tenant, TenantNo};
+use evener_actor::policy::QueueMode;
 use evener_runtime::flow::dispatch::{Alarms, carry_out};
 use evener_runtime::flow::drain::{Drain, Heard};
 use evener_runtime::flow::stream::{Append, To};
@@ -32,6 +35,18 @@ use crate::faults::{Door, FaultStore, REFUSED};
 use crate::invariants::{Begun, Goal, Oracle, Spec, Violation};
 use crate::mutations::Mutation;
 use crate::workload::{self, Body, Manner, STREAMS, Setup};
+
+/// The modes of queues, where nothing else is said.
+pub const MODES: &[QueueMode] = &[
+    // It promises the most, so it comes the most.
+    QueueMode::Fifo,
+    QueueMode::Fifo,
+    QueueMode::Fifo,
+    QueueMode::Priority,
+    QueueMode::Lifo,
+    QueueMode::Latest,
+    QueueMode::Custom,
+];
 
 /// Actions before the world heals, where nothing else is said.
 pub(crate) const STEPS: u64 = 4_000;
@@ -56,6 +71,8 @@ pub struct Options {
     pub trace: bool,
     /// A fault that is put in on purpose.
     pub mutation: Option<Mutation>,
+    /// The modes that queues have; none: [`MODES`].
+    pub modes: Vec<QueueMode>,
 }
 
 /// How a world went.
@@ -157,7 +174,10 @@ struct Inner {
     ids: Vec<(StreamOr, String, Event, Spec)>,
     starved: Option<(Target, u64)>,
     known_rows: Vec<RowMade>,
-    unanswered: u32,
+    /// Appends without an answer, by life.
+    unanswered: BTreeMap<u64, u32>,
+    /// When, in which life, and who sleeps till then.
+    sleepers: BTreeMap<u64, (Duration, u64, Answer<()>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -242,6 +262,7 @@ enum Target {
     Seat(u64),
     Alarm(u64),
     Call(u64),
+    Sleeper(u64),
 }
 
 struct SimHall {
@@ -257,6 +278,15 @@ impl Hall for SimHall {
         }
         let world = self.world.upgrade()?;
         Some(world.seat(self.life, worker, drain))
+    }
+
+    fn sleep(&self, duration: Duration, answer: Answer<()>) {
+        if let Some(world) = self.world.upgrade() {
+            let due = world.time.now() + duration;
+            let mut inner = world.inner();
+            let number = inner.number();
+            inner.sleepers.insert(number, (due, self.life, answer));
+        }
     }
 }
 
@@ -284,7 +314,8 @@ macro_rules! trace {
 
 impl World {
     fn new(options: &Options) -> Arc<Self> {
-        let setup = Setup::of(options.seed);
+        let modes = if options.modes.is_empty() { MODES } else { &options.modes };
+        let setup = Setup::of(options.seed, modes);
         let time = Time::default();
         // Not zero: a clock that began just now is a case of its own.
         time.set(Duration::from_secs(1_000));
@@ -313,7 +344,8 @@ impl World {
                 ids: Vec::new(),
                 starved: None,
                 known_rows: Vec::new(),
-                unanswered: 0,
+                unanswered: BTreeMap::new(),
+                sleepers: BTreeMap::new(),
             }),
             setup,
             time,
@@ -490,6 +522,22 @@ impl World {
         (number, Manner::of(&self.setup, nonce, attempt, has_timeout, &mut inner.dice))
     }
 
+    /// An actor's own choice: some of what it is offered, in any order; at times nothing, or a fault.
+    pub(crate) fn select(&self, offers: &[Offer]) -> Result<Vec<QueueId>, String> {
+        let mut inner = self.inner();
+        let dice = &mut inner.dice;
+        if dice.permille(50) {
+            return Err("it should".to_owned());
+        }
+        let mut left: Vec<QueueId> = offers.iter().map(|offer| offer.id).collect();
+        let mut chosen = Vec::new();
+        while !left.is_empty() && dice.permille(850) {
+            let at = dice.below(left.len());
+            chosen.push(left.swap_remove(at));
+        }
+        Ok(chosen)
+    }
+
     pub(crate) fn call_started(&self, running: Running) {
         let begun = running.begun;
         trace!(
@@ -528,11 +576,14 @@ impl World {
         let rates = &self.setup.faults;
         // Whether it happens at all is thrown for each kind, so that a rate means what it says.
         let chosen = if !is_healed && inner.dice.permille(rates.crash) {
-            Some(self.crash(&mut inner))
+            self.crash(&mut inner);
+            Some(())
         } else if !is_healed && inner.dice.permille(rates.pause) {
-            Some(self.pause(&mut inner))
+            self.pause(&mut inner);
+            Some(())
         } else if !is_healed && inner.dice.permille(rates.stop) {
-            Some(self.stop(&mut inner))
+            self.stop(&mut inner);
+            Some(())
         } else if !is_healed && inner.dice.permille(rates.outage) {
             let how_long = inner.dice.pick(&[100, 2_000, 20_000, 100_000]);
             inner.away_until = now + Duration::from_millis(how_long);
@@ -545,6 +596,9 @@ impl World {
             inner.faults += 1;
             inner.depth -= 1;
             return true;
+        }
+        if !is_healed && inner.dice.permille(rates.redrive) {
+            self.command(&mut inner);
         }
         if !is_healed && inner.dice.permille(rates.stray_note) {
             self.stray_note(&mut inner, now);
@@ -570,7 +624,8 @@ impl World {
             let until = inner.steps + inner.dice.between(10, 400);
             inner.starved = Some((victim, until));
         }
-        let mail = inner.notes.iter().filter(|(due, life, _)| *due <= now && inner.may_hear(*life)).count();
+        let mail =
+            inner.notes.iter().filter(|(due, life, _)| *due <= now && inner.may_hear(*life, now)).count();
         let late = inner.late.iter().filter(|late| late.due <= now).count();
         let count = targets.len() + mail + late;
         if count == 0 || passes {
@@ -586,6 +641,7 @@ impl World {
                 Target::Seat(seat) => (2, seat),
                 Target::Alarm(seat) => (3, seat),
                 Target::Call(call) => (4, call),
+                Target::Sleeper(sleeper) => (11, sleeper),
             };
             inner.note(kind, number);
             drop(inner);
@@ -594,10 +650,16 @@ impl World {
                 Target::Seat(seat) => self.deliver(seat, None),
                 Target::Alarm(seat) => self.deliver(seat, Some(Heard::Tick)),
                 Target::Call(call) => self.poll(call),
+                Target::Sleeper(sleeper) => {
+                    let slept = self.inner().sleepers.remove(&sleeper);
+                    if let Some((_, _, answer)) = slept {
+                        answer.give(());
+                    }
+                }
             }
         } else if at < targets.len() + mail {
             let due: Vec<usize> = (0..inner.notes.len())
-                .filter(|at| inner.notes[*at].0 <= now && inner.may_hear(inner.notes[*at].1))
+                .filter(|at| inner.notes[*at].0 <= now && inner.may_hear(inner.notes[*at].1, now))
                 .collect();
             let (_, life, note) = inner.notes.remove(due[at - targets.len()]);
             let hears = inner.life(life).map(|life| (Arc::clone(&life.worker), life.hears.clone()));
@@ -711,7 +773,7 @@ impl World {
         drop(future);
         let Some(mut running) = self.inner().calls.remove(&number) else { return };
         let is_done = matches!(end, Some(evener_actor::executor::Ended::Done(_)));
-        trace!(self, "ends    call {number}: {}", end.as_ref().map_or("lost".to_owned(), |end| short(end)));
+        trace!(self, "ends    call {number}: {}", end.as_ref().map_or("lost".to_owned(), short));
         self.oracle().call_ended(&running.begun, is_done);
         let done = running.done.take().expect("a call ends once");
         match end {
@@ -739,13 +801,16 @@ impl World {
             && inner.depth == 1
             && inner.hosts.len() == 1
             && inner.notes.is_empty()
+            // Its own choice may be to wait.
+            && self.setup.actors.iter().all(|actor| actor.queue.mode != QueueMode::Custom)
             && self.setup.faults.time == 0
             && inner.lives().all(|life| {
                 life.worker.activation.count() < self.setup.config.active_max
                     && now.saturating_sub(life.answered) < self.setup.config.trust
             });
         drop(inner);
-        if is_calm && to > now {
+        // A worker that was not trusted for a moment asks again soon.
+        if is_calm && to > now + Duration::from_secs(2) {
             let forgotten = self.oracle().forgotten();
             if let Some(what) = forgotten {
                 self.fail("a wake is not forgotten", what);
@@ -808,7 +873,7 @@ impl World {
             }
             (place, events, specs)
         };
-        inner.unanswered += 1;
+        *inner.unanswered.entry(life).or_default() += 1;
         inner.note(8, life);
         drop(inner);
         let nonces: Vec<u64> =
@@ -835,15 +900,23 @@ impl World {
             let Some(world) = world.upgrade() else { return };
             // Its connection is gone with the worker: nobody hears the answer.
             if !is_gone.load(Ordering::Acquire) {
-                world.answered(&nonces, began_after, &result);
+                world.answered(life, &nonces, began_after, &result);
             }
         });
         worker.append(Append { tenant: Tenant::default(), to, events, done });
     }
 
-    fn answered(&self, nonces: &[u64], began_after: Seq, result: &Result<Vec<Appended>, AppendError>) {
+    fn answered(
+        &self,
+        life: u64,
+        nonces: &[u64],
+        began_after: Seq,
+        result: &Result<Vec<Appended>, AppendError>,
+    ) {
         trace!(self, "answer  {nonces:x?}: {result:?}");
-        self.inner().unanswered -= 1;
+        if let Some(count) = self.inner().unanswered.get_mut(&life) {
+            *count -= 1;
+        }
         let mut oracle = self.oracle();
         match result {
             Ok(reports) => {
@@ -896,6 +969,8 @@ impl World {
         for seat in seats {
             inner.seats.remove(&seat);
         }
+        inner.sleepers.retain(|_, (_, life, _)| *life != id);
+        inner.unanswered.remove(&id);
         self.oracle().life_ended(id);
         drop(life);
     }
@@ -1038,6 +1113,21 @@ impl World {
         inner.hosts[host].life = Some(life);
     }
 
+    /// What somebody does by hand.
+    fn command(&self, inner: &mut Inner) {
+        let letters = self.door.memory.dead_letters(inner.tenant, None, 0, 100).unwrap_or_default();
+        let blocked = self.oracle().blocked();
+        if let Some((slot, instance, rows)) = blocked.first() {
+            let is_retry = inner.dice.permille(500);
+            trace!(self, "unblock instance {instance}: {rows:?}, again: {is_retry}");
+            let _ = self.door.unblock(*slot, *instance, rows, is_retry);
+        } else if !letters.is_empty() {
+            let letter = inner.dice.pick(&letters);
+            trace!(self, "redrive instance {} row {}", letter.instance, letter.origin);
+            let _ = self.door.redrive(inner.tenant, &[letter]);
+        }
+    }
+
     fn stray_note(&self, inner: &mut Inner, now: Duration) {
         let lives: Vec<u64> = inner.lives().map(|life| life.id).collect();
         if lives.is_empty() {
@@ -1109,8 +1199,14 @@ impl World {
                 break;
             }
         }
+        for (number, seat) in &self.inner().seats {
+            trace!(
+                self,
+                "stuck   life {} seat {number} {:?} alarms {:?}", seat.life, seat.drain, seat.alarms
+            );
+        }
         let waits = self.oracle().first_waiting();
-        let unanswered = self.inner().unanswered;
+        let unanswered: u32 = self.inner().unanswered.values().sum();
         self.fail(
             "everything comes to an end",
             format!("after {:?} in peace: {unanswered} appends unanswered; {waits}", self.time.now() - now),
@@ -1122,6 +1218,7 @@ impl World {
         {
             let inner = self.inner();
             let is_still = inner.appends_left == 0
+                && inner.unanswered.values().all(|count| *count == 0)
                 && inner.calls.is_empty()
                 && inner.late.is_empty()
                 && inner.hosts.iter().all(|host| host.life.is_some());
@@ -1136,7 +1233,8 @@ impl World {
             return true;
         }
         let blocked_rows: usize = blocked.iter().map(|(_, _, rows)| rows.len()).sum();
-        if blocked_rows > 0 && blocked_rows == waiting {
+        // Behind blocked ones others may wait for their slots.
+        if blocked_rows > 0 && self.inner().calls.is_empty() {
             for (slot, instance, rows) in blocked {
                 let _ = self.door.unblock(slot, instance, &rows, false);
             }
@@ -1206,19 +1304,6 @@ impl World {
         let letters = memory.dead_letters(tenant, None, 0, u32::MAX).expect("memory does not fail").len();
         let parked = memory.parked(tenant, 0, u32::MAX).expect("memory does not fail").len();
         self.oracle().compare_counts(letters, parked);
-        let owned: Vec<InstanceId> = {
-            let oracle = self.oracle();
-            oracle.instances().map(|(id, ..)| id).collect()
-        };
-        for instance in owned {
-            if self
-                .door
-                .view(instance)
-                .is_some_and(|view| view.owner.is_some_and(|owner| self.oracle().is_live(owner)))
-            {
-                self.fail("a stop gives back", format!("instance {instance} is owned"));
-            }
-        }
     }
 }
 
@@ -1241,11 +1326,9 @@ impl Inner {
         self.hosts.iter_mut().filter_map(|host| host.life.as_mut()).find(|life| life.id == id)
     }
 
-    /// Words to a worker that looks through the queue just now would wait for it, and this thread with them.
-    fn may_hear(&self, life: u64) -> bool {
-        self.lives()
-            .find(|one| one.id == life)
-            .is_none_or(|life| !life.works.iter().any(|slot| slot.is_stepping))
+    /// A worker that stands still hears later.
+    fn may_hear(&self, life: u64, now: Duration) -> bool {
+        self.lives().find(|one| one.id == life).is_none_or(|life| life.paused_until <= now)
     }
 
     fn is_starved(&self, target: Target) -> bool {
@@ -1258,16 +1341,13 @@ impl Inner {
         let mut awake = BTreeSet::new();
         for life in self.lives().filter(|life| life.paused_until <= now) {
             awake.insert(life.id);
-            let is_claiming = life.works[CLAIMING].is_stepping;
             for (at, slot) in life.works.iter().enumerate() {
                 let is_due = match slot.rests {
                     Rest::Not => true,
                     Rest::Until(due) => due <= now || slot.work.bell().has_rung(),
                     Rest::Bell => slot.work.bell().has_rung(),
                 };
-                // The heartbeat may tell the claiming piece to look, and would wait for it.
-                let would_wait = at == HEARTBEAT && is_claiming;
-                if is_due && !slot.is_stepping && !would_wait {
+                if is_due && !slot.is_stepping {
                     targets.push(Target::Work(life.id, at));
                 }
             }
@@ -1286,6 +1366,11 @@ impl Inner {
         for (number, call) in &self.calls {
             if awake.contains(&call.begun.life) && call.future.is_some() && call.alarm.is_ready(now) {
                 targets.push(Target::Call(*number));
+            }
+        }
+        for (number, (due, life, _)) in &self.sleepers {
+            if *due <= now && awake.contains(life) {
+                targets.push(Target::Sleeper(*number));
             }
         }
         if self.starved.is_some() && targets.len() > 1 {
@@ -1316,13 +1401,10 @@ impl Inner {
         due.extend(self.calls.values().filter_map(|call| call.alarm.due()));
         due.extend(self.notes.iter().map(|(due, ..)| *due));
         due.extend(self.late.iter().map(|late| late.due));
+        due.extend(self.sleepers.values().map(|(due, ..)| *due));
         due.into_iter().filter(|due| *due > now).min()
     }
 }
-
-/// Places of pieces of work in [`RuntimeWorker::works`].
-const HEARTBEAT: usize = 0;
-const CLAIMING: usize = 1;
 
 fn new_event(dice: &mut Dice, setup: &Setup, place: &StreamOr) -> (Event, Spec) {
     let nonce = dice.next() >> 1;

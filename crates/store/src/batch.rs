@@ -242,7 +242,7 @@ pub struct CommitReport {
     pub rows: Vec<RowMade>,
     /// Streams that have new events for deferred subscriptions.
     pub pending: Vec<StreamNo>,
-    /// `true`: a schedule was set, so the next one may be due sooner.
+    /// `true`: a schedule may have been set, so the next one may be due sooner.
     pub is_sooner: bool,
 }
 

@@ -3,5 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test waits for what must happen, and gives up at last")]
 
 mod basics;
+mod flights;
 mod queues;
 mod support;
+mod timers;

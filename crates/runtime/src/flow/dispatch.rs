@@ -56,10 +56,10 @@ pub fn carry_out(
                 worker.commit_lane(drain.slot()).push(handed, Arc::clone(ear));
             }
             Ask::Arm(at) => alarms.arm(at),
-            Ask::Left(is_ours) => {
+            Ask::Left(how) => {
                 worker.commit_lane(drain.slot()).forget(drain.instance().id, drain.epoch());
                 worker.gate.forget(ear);
-                worker.activation.left(drain.slot(), drain.instance().id, drain.epoch(), is_ours);
+                worker.activation.left(drain.slot(), drain.instance().id, drain.epoch(), how);
                 alarms.end();
             }
         }

@@ -42,6 +42,7 @@ use evener_store::batch::{Claimed, End, QueueRow, RowOrder, RowsAnswer, RowsRequ
 use crate::flow::queue::policy::{SUPERSEDED_MAX, superseded};
 use crate::flow::queue::retry::{self, Failure, Verdict};
 use crate::flow::queue::window::{self, Ending, Queue, Read};
+use crate::upkeep::activation::Leave;
 
 /// What a drain hears.
 #[derive(Debug)]
@@ -101,8 +102,8 @@ pub enum Ask {
     Commit(Box<Handed>),
     /// To hear [`Heard::Tick`] at that time of the clock.
     Arm(Duration),
-    /// To give the instance back: nothing is held any more. `true`: it is still ours to give.
-    Left(bool),
+    /// To give the instance back: nothing is held any more.
+    Left(Leave),
 }
 
 /// What rows are read for.
@@ -212,6 +213,9 @@ pub trait Allowance {
 
 /// Rows that a crowded worker lets a drain commit before it makes way.
 const TURN_ROWS: u32 = 64;
+
+/// How much sooner than it was asked for a tick may come, at most: clocks and timers round.
+const TICK_EARLY: Duration = Duration::from_micros(500);
 
 /// Discarded attempts before a call runs alone in its instance.
 const RERUNS_MAX: u8 = 3;
@@ -345,6 +349,8 @@ pub struct Drain {
     mood: Mood,
     is_paused: bool,
     is_marking: bool,
+    /// How many wakes it has heard.
+    wakes: u64,
     /// Rows that are still drained carefully.
     careful: u32,
     turn_rows: u32,
@@ -365,7 +371,13 @@ impl std::fmt::Debug for Drain {
             .field("mood", &self.mood)
             .field("starting", &self.starting.len())
             .field("running", &self.running.len())
+            .field("ended", &self.ended.len())
             .field("sent", &self.sent.len())
+            .field("reading", &self.reading)
+            .field("is_marking", &self.is_marking)
+            .field("waits_for_room", &self.waits_for_room)
+            .field("is_dry", &self.is_dry)
+            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }
@@ -410,6 +422,7 @@ impl Drain {
             mood: Mood::Working,
             is_paused: false,
             is_marking: false,
+            wakes: 0,
             careful: if claimed.was_orphan { careful_rows(&definition.queue) } else { 0 },
             turn_rows: 0,
             waits_for_room: false,
@@ -457,6 +470,7 @@ impl Drain {
     pub fn hear(&mut self, heard: Heard, now: Duration) {
         match heard {
             Heard::Wake(lowest) => {
+                self.wakes += 1;
                 self.queue.wake(lowest);
                 self.work();
             }
@@ -483,7 +497,10 @@ impl Drain {
                 self.waits_for_room = false;
                 self.has_room = true;
             }
-            Heard::Tick => self.armed = None,
+            // One that was armed before a nearer one changes nothing, or each would arm the next.
+            Heard::Tick => {
+                self.armed.take_if(|armed| *armed <= now.saturating_add(TICK_EARLY));
+            }
             Heard::Pause(is_paused) => {
                 self.is_paused = is_paused;
                 self.work();
@@ -557,6 +574,8 @@ impl Drain {
             && !self.is_making_way(allowance);
         self.is_dry = false;
         if !is_open {
+            // What the queue waited for is of no use now.
+            self.wait = None;
             self.give_back();
             return;
         }
@@ -641,6 +660,10 @@ impl Drain {
             if let Some(verdict) =
                 retry::before_start(&self.instance.definition.retry, row.row.attempts, row.row.crashes)
             {
+                if self.pending.is_some() && self.instance.definition.queue.mode == QueueMode::Latest {
+                    // One after the other: it asks for the rows that end with it, too.
+                    return;
+                }
                 let error = format!("{} workers died while it ran", row.row.crashes);
                 if let Some(row) = self.starting.pop_front() {
                     self.end_badly(row, verdict, error, asks);
@@ -667,11 +690,13 @@ impl Drain {
             }
             if !row.is_admitted {
                 if self.waits_for_room {
+                    // Those behind it do not keep their places from it.
+                    self.give_back();
                     return;
                 }
                 if !allowance.may_start(row.row.crashes > 0) {
                     self.waits_for_room = true;
-                    // There was none: nothing to pass on. Those behind it do not keep theirs from it.
+                    // There was none: nothing to pass on.
                     self.has_room = false;
                     self.give_back();
                     return;
@@ -794,6 +819,11 @@ impl Drain {
     // Putting in order.
 
     fn put_in_order(&mut self, now: Duration, asks: &mut Vec<Ask>) {
+        if self.mood == Mood::Lost {
+            // What ended since is of no use to anybody, and the lane would not answer it.
+            self.ended.clear();
+            return;
+        }
         self.go_on_with_older(asks);
         while self.pending.is_none() {
             let Some((running, ended)) = self.ended.pop_front() else { return };
@@ -908,6 +938,7 @@ impl Drain {
 
     fn take_older(&mut self, row: QueueId, answer: &RowsAnswer) {
         self.older.rows = superseded(row, &answer.rows, self.queue.in_flight());
+        self.queue.superseded(row, &self.older.rows);
         self.older.last = answer.rows.last().map(|row| row.id);
         self.older.is_end = answer.is_end || answer.rows.is_empty();
         self.older.is_here = true;
@@ -1076,6 +1107,11 @@ impl Drain {
         for sent in std::mem::take(&mut self.sent) {
             self.event_bytes = self.event_bytes.saturating_sub(sent.event_bytes);
             self.queue.returned(sent.row);
+            sent.superseded.iter().for_each(|row| self.queue.returned(*row));
+        }
+        refused.superseded.iter().for_each(|row| self.queue.returned(*row));
+        for row in std::mem::take(&mut self.older).rows {
+            self.queue.returned(row);
         }
         // Ended calls stay: their bases are numbers that no head has any more. Those that used no state lose
         // nothing.
@@ -1134,6 +1170,8 @@ impl Drain {
         for running in &mut self.running {
             running.signal.abort(why);
             running.is_aborted = true;
+            // What was handed on may never be committed: nobody is told that it is.
+            running.is_void = true;
             running.deadline = Some(Duration::ZERO);
         }
         self.give_back();
@@ -1168,10 +1206,6 @@ impl Drain {
 
     /// Goes quiet, leaves, or stays.
     fn rest(&mut self, now: Duration, allowance: &dyn Allowance, asks: &mut Vec<Ask>) {
-        if self.mood == Mood::Lost {
-            // What ended since is of no use to anybody.
-            self.ended.clear();
-        }
         let is_still = self.running.is_empty()
             && self.ended.is_empty()
             && self.pending.is_none()
@@ -1183,10 +1217,10 @@ impl Drain {
             return;
         }
         match self.mood {
-            Mood::Working if self.is_making_way(allowance) => self.leave(true, asks),
+            Mood::Working if self.is_making_way(allowance) => self.leave(true, true, asks),
             Mood::Working if self.is_dry && self.wait.is_none() && self.queue.in_flight().is_empty() => {
                 if allowance.is_crowded() || self.limits.linger.is_zero() {
-                    self.leave(true, asks);
+                    self.leave(true, false, asks);
                 } else {
                     self.mood = Mood::Quiet(now);
                 }
@@ -1194,20 +1228,20 @@ impl Drain {
             Mood::Quiet(since)
                 if allowance.is_crowded() || now.saturating_sub(since) >= self.limits.linger =>
             {
-                self.leave(true, asks);
+                self.leave(true, false, asks);
             }
-            Mood::Leaving => self.leave(true, asks),
-            Mood::Lost => self.leave(false, asks),
+            Mood::Leaving => self.leave(true, false, asks),
+            Mood::Lost => self.leave(false, false, asks),
             Mood::Working | Mood::Quiet(_) | Mood::Gone => {}
         }
     }
 
-    fn leave(&mut self, is_ours: bool, asks: &mut Vec<Ask>) {
+    fn leave(&mut self, is_ours: bool, has_more: bool, asks: &mut Vec<Ask>) {
         self.mood = Mood::Gone;
         self.give_back();
         self.starting.clear();
         self.event_bytes = 0;
-        asks.push(Ask::Left(is_ours));
+        asks.push(Ask::Left(Leave { is_ours, has_more, wakes: self.wakes }));
     }
 
     /// Others wait for a place, and this one had its turn.

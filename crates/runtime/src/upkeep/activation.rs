@@ -15,6 +15,7 @@
 //! there is room. The queue in the store is the only truth about what waits: everything here may be lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -31,10 +32,22 @@ use crate::worker::{Ear, RuntimeWorker};
 const BATCH: usize = 1024;
 
 enum Entry {
-    Claiming,
+    /// `true`: woken since it was asked for; what was asked may have missed that row.
+    Claiming(bool),
     Active(Active),
     /// `true`: woken meanwhile.
     Leaving(bool),
+}
+
+/// How a drain lets go of its instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leave {
+    /// It is still ours to give back.
+    pub is_ours: bool,
+    /// It makes way for others, and rows wait.
+    pub has_more: bool,
+    /// How many wakes it has heard.
+    pub wakes: u64,
 }
 
 struct Active {
@@ -42,6 +55,8 @@ struct Active {
     slot: Slot,
     actor: ActorNo,
     key: Key,
+    /// How many wakes it was told.
+    wakes: u64,
 }
 
 #[derive(Default)]
@@ -83,30 +98,36 @@ impl std::hash::Hasher for Spread {
     }
 }
 
-/// A set of slots.
+/// A set of slots, taken in turn.
 #[derive(Debug)]
-struct Slots([u64; SLOTS as usize / 64]);
+struct Slots {
+    bits: [u64; SLOTS as usize / 64],
+    /// The last one that was taken.
+    last: u16,
+}
 
 impl Default for Slots {
     fn default() -> Self {
-        Self([0; SLOTS as usize / 64])
+        Self { bits: [0; SLOTS as usize / 64], last: 0 }
     }
 }
 
 impl Slots {
     fn add(&mut self, slot: Slot) {
-        self.0[usize::from(slot.number()) / 64] |= 1 << (slot.number() % 64);
+        self.bits[usize::from(slot.number()) / 64] |= 1 << (slot.number() % 64);
     }
 
+    /// The next one behind the last; so none waits for ever for those before it.
     fn take(&mut self) -> Option<Slot> {
-        let (at, bits) = self.0.iter_mut().enumerate().find(|(_, bits)| **bits != 0)?;
-        let bit = bits.trailing_zeros();
-        *bits &= *bits - 1;
-        Some(Slot::new(u16::try_from(at * 64).expect("below SLOTS") + u16::try_from(bit).expect("below 64")))
+        let is_in = |number: &u16| self.bits[usize::from(*number) / 64] & (1 << (number % 64)) != 0;
+        let number = (self.last + 1..SLOTS).chain(0..=self.last).find(is_in)?;
+        self.bits[usize::from(number) / 64] &= !(1 << (number % 64));
+        self.last = number;
+        Some(Slot::new(number))
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|bits| *bits == 0)
+        self.bits.iter().all(|bits| *bits == 0)
     }
 }
 
@@ -116,6 +137,8 @@ pub struct Activation {
     bell: Bell,
     table: Mutex<Table>,
     sweep: Mutex<Sweep>,
+    /// All is to be looked through from the start. A flag: who asks for it does not wait for the store.
+    wants_look: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -144,7 +167,13 @@ impl Activation {
     pub(crate) fn new(worker: Weak<RuntimeWorker>) -> Self {
         // The first look is at once.
         let sweep = Sweep { at: Some(None), ..Sweep::default() };
-        Self { worker, bell: Bell::default(), table: Mutex::default(), sweep: Mutex::new(sweep) }
+        Self {
+            worker,
+            bell: Bell::default(),
+            table: Mutex::default(),
+            sweep: Mutex::new(sweep),
+            wants_look: AtomicBool::new(false),
+        }
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -180,18 +209,21 @@ impl Activation {
                 let is_full = table.entries.len() >= active_max;
                 match table.entries.get_mut(&row.instance) {
                     // Rows of one instance follow one another: the first place is the lowest.
-                    Some(Entry::Active(Active { ear, .. })) => match tell.last() {
+                    Some(Entry::Active(Active { ear, wakes, .. })) => match tell.last() {
                         Some((last, _)) if Arc::ptr_eq(last, ear) => {}
-                        _ => tell.push((Arc::clone(ear), row.row)),
+                        _ => {
+                            *wakes += 1;
+                            tell.push((Arc::clone(ear), row.row));
+                        }
                     },
-                    Some(Entry::Claiming) => {}
+                    Some(Entry::Claiming(is_woken)) => *is_woken = true,
                     Some(Entry::Leaving(is_woken)) => *is_woken = true,
                     None if is_full => {
                         table.crowded.add(row.slot);
                         is_wanted = true;
                     }
                     None => {
-                        table.entries.insert(row.instance, Entry::Claiming);
+                        table.entries.insert(row.instance, Entry::Claiming(false));
                         table.wanted.push_back(Waiting { slot: row.slot, instance: row.instance });
                         is_wanted = true;
                     }
@@ -206,20 +238,25 @@ impl Activation {
         }
     }
 
-    /// The drain has let go of its instance. `true`: it is still ours to give back.
-    pub fn left(&self, slot: Slot, instance: InstanceId, epoch: Epoch, is_ours: bool) {
+    /// The drain has let go of its instance.
+    pub fn left(&self, slot: Slot, instance: InstanceId, epoch: Epoch, how: Leave) {
         let mut table = self.table();
         match table.entries.get_mut(&instance) {
-            Some(entry @ Entry::Active(..)) => {
-                *entry = Entry::Leaving(!is_ours);
-                if is_ours {
-                    table.leaving.push((slot, instance, epoch));
-                } else {
-                    // Nothing to give back. Perhaps it is free again by now: asking is cheap.
-                    table.leaving.push((slot, instance, Epoch(-1)));
+            Some(entry) => {
+                let Entry::Active(active) = &*entry else {
+                    debug_assert!(false, "instance {instance} left and was not active");
+                    return;
+                };
+                // A wake that it was told and did not hear is one of a leaving instance.
+                let is_woken = !how.is_ours || active.wakes != how.wakes;
+                *entry = Entry::Leaving(is_woken);
+                // Nothing to give back, if it is not ours. Perhaps it is free again by now: asking is cheap.
+                table.leaving.push((slot, instance, if how.is_ours { epoch } else { Epoch(-1) }));
+                if how.has_more {
+                    table.crowded.add(slot);
                 }
             }
-            _ => debug_assert!(false, "instance {instance} left and was not active"),
+            None => debug_assert!(false, "instance {instance} left and was not there"),
         }
         drop(table);
         self.bell.ring();
@@ -318,7 +355,8 @@ impl Activation {
 
     /// Looks through the whole queue, from the start, now.
     pub fn look(&self) {
-        self.sweep().at = Some(None);
+        // Release: pairs with the swap in `scan`; what is to be found was written before.
+        self.wants_look.store(true, Ordering::Release);
         self.bell.ring();
     }
 
@@ -354,7 +392,7 @@ impl Activation {
             if let Some(Entry::Leaving(true)) = table.entries.remove(&instance)
                 && !table.is_closed
             {
-                table.entries.insert(instance, Entry::Claiming);
+                table.entries.insert(instance, Entry::Claiming(false));
                 table.wanted.push_back(Waiting { slot, instance });
             }
         }
@@ -365,7 +403,11 @@ impl Activation {
         let wanted: Vec<Waiting> = {
             let mut table = self.table();
             let count = table.wanted.len().min(BATCH);
-            table.wanted.drain(..count).collect()
+            let wanted: Vec<Waiting> = table.wanted.drain(..count).collect();
+            for waiting in &wanted {
+                table.entries.insert(waiting.instance, Entry::Claiming(false));
+            }
+            wanted
         };
         if wanted.is_empty() {
             return None;
@@ -386,8 +428,8 @@ impl Activation {
             }
         };
         self.sweep().tries = 0;
-        let mut missing: BTreeMap<InstanceId, ()> =
-            wanted.iter().map(|waiting| (waiting.instance, ())).collect();
+        let mut missing: BTreeMap<InstanceId, Slot> =
+            wanted.iter().map(|waiting| (waiting.instance, waiting.slot)).collect();
         let mut refused = Vec::new();
         for claimed in claimed {
             missing.remove(&claimed.instance);
@@ -398,7 +440,7 @@ impl Activation {
                     // Before it can leave: it is told to look only now.
                     let mut table = self.table();
                     let is_paused = is_paused(&table.paused, actor, &key);
-                    let active = Active { ear: Arc::clone(&ear), slot, actor, key };
+                    let active = Active { ear: Arc::clone(&ear), slot, actor, key, wakes: 1 };
                     table.entries.insert(instance, Entry::Active(active));
                     drop(table);
                     if is_paused {
@@ -413,8 +455,13 @@ impl Activation {
             }
         }
         let mut table = self.table();
-        for instance in missing.into_keys() {
-            table.entries.remove(&instance);
+        for (instance, slot) in missing {
+            if let Some(Entry::Claiming(true)) = table.entries.remove(&instance)
+                && !table.is_closed
+            {
+                table.entries.insert(instance, Entry::Claiming(false));
+                table.wanted.push_back(Waiting { slot, instance });
+            }
         }
         table.leaving.extend(refused);
         Some(Pace::Again)
@@ -439,7 +486,8 @@ impl Activation {
         let active_max = worker.config.active_max;
         let now = worker.clock.now();
         let mut sweep = self.sweep();
-        if now >= sweep.next && sweep.at.is_none() {
+        let is_wanted = self.wants_look.swap(false, Ordering::AcqRel);
+        if is_wanted || (now >= sweep.next && sweep.at.is_none()) {
             sweep.at = Some(None);
         }
         let (slots, after) = if let Some((slot, after)) = sweep.slot {

@@ -6,6 +6,7 @@
 //! `seq`: numbers become visible out of order, and a cursor would skip those that commit late.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Spreading {
     /// Streams that may have pending events.
     news: Mutex<BTreeSet<StreamNo>>,
     core: Mutex<Core>,
+    /// All streams are to be looked through. A flag: who asks for it does not wait for the store.
+    wants_look: AtomicBool,
 }
 
 #[derive(Default)]
@@ -57,7 +60,13 @@ impl std::fmt::Debug for Spreading {
 impl Spreading {
     pub(crate) fn new(worker: Weak<RuntimeWorker>) -> Self {
         let core = Core { look: Some(None), ..Core::default() };
-        Self { worker, bell: Bell::default(), news: Mutex::default(), core: Mutex::new(core) }
+        Self {
+            worker,
+            bell: Bell::default(),
+            news: Mutex::default(),
+            core: Mutex::new(core),
+            wants_look: AtomicBool::new(false),
+        }
     }
 
     /// Streams have new pending events.
@@ -72,7 +81,8 @@ impl Spreading {
 
     /// Looks through all streams, now.
     pub(crate) fn look(&self) {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner).look = Some(None);
+        // Release: pairs with the swap in `next_stream`; what is to be found was written before.
+        self.wants_look.store(true, Ordering::Release);
         self.bell.ring();
     }
 
@@ -183,7 +193,8 @@ impl Spreading {
             }
             return Ok(Pace::Again);
         }
-        if core.look.is_none() && now >= core.next_look {
+        let is_wanted = self.wants_look.swap(false, Ordering::AcqRel);
+        if is_wanted || (core.look.is_none() && now >= core.next_look) {
             core.look = Some(None);
         }
         let Some(after) = core.look else {

@@ -10,7 +10,7 @@ WITH me AS MATERIALIZED (
         WHERE i.id = x.id
           AND (i.owner IS NULL OR i.owner = :boot::bigint
                OR NOT EXISTS (SELECT 1 FROM runtime_workers w WHERE w.boot = i.owner AND w.is_live))
-          AND EXISTS (SELECT 1 FROM queue q WHERE q.slot = i.slot AND q.instance = i.id)
+          AND EXISTS (SELECT 1 FROM queue q WHERE q.slot = i.slot AND q.instance = i.id OFFSET 0)
         FOR NO KEY UPDATE SKIP LOCKED
     ) i
 ), taken AS (

@@ -269,16 +269,21 @@ impl Connection {
         result
     }
 
-    /// Statements without arguments or answers, each as it stands.
+    /// Statements without arguments, as they stand; the first column of what they answer.
     #[cfg(feature = "throwaway")]
-    pub(super) fn bare(&self, text: &str) -> Result<()> {
+    pub(super) fn bare(&self, text: &str) -> Result<Vec<String>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.connect(&mut inner)?;
         let Inner { runtime: Some(runtime), session: Some(session) } = &mut *inner else {
             return Err(StoreError::Internal("no session".to_owned()));
         };
         let answer = runtime.block_on(session.client.simple_query(text));
-        answer.map(drop).map_err(|error| error::of(&error, Sent::Write, session.client.is_closed()))
+        let answer = answer.map_err(|error| error::of(&error, Sent::Write, session.client.is_closed()))?;
+        let text = |message: &tokio_postgres::SimpleQueryMessage| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        Ok(answer.iter().filter_map(text).collect())
     }
 
     fn run(
@@ -423,10 +428,11 @@ impl Session {
         is_transaction: bool,
     ) -> (Sent, Option<Answers>) {
         let mut sent = Sent::Nothing;
-        let answers = runtime.block_on(tokio::time::timeout(
-            shared.deadline(),
-            self.exchange(shared, calls, is_transaction, &mut sent),
-        ));
+        // Inside: a deadline belongs to the runtime that it is made in.
+        let answers = runtime.block_on(async {
+            tokio::time::timeout(shared.deadline(), self.exchange(shared, calls, is_transaction, &mut sent))
+                .await
+        });
         (sent, answers.ok())
     }
 
@@ -524,7 +530,7 @@ pub(super) struct Transaction<'a> {
 
 impl Transaction<'_> {
     fn wait<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
-        match self.runtime.block_on(tokio::time::timeout(self.shared.deadline(), answer)) {
+        match self.runtime.block_on(async { tokio::time::timeout(self.shared.deadline(), answer).await }) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(error::of(&error, Sent::Nothing, self.session.client.is_closed())),
             Err(_) => {

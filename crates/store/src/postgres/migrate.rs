@@ -28,6 +28,9 @@ pub(super) fn run(connection: &Connection) -> Result<()> {
         }
         // Whoever comes second waits here, and finds it done.
         transaction.batch(&format!("SELECT pg_advisory_xact_lock({LOCK})"))?;
+        // The look before has left it in this session's catalog cache that there is no schema. Waiting for an
+        // advisory lock does not make the session hear of others' changes; locking a table does.
+        transaction.batch("LOCK TABLE pg_catalog.pg_namespace IN ACCESS SHARE MODE")?;
         let found = version(transaction)?;
         if found > newest() {
             return Err(StoreError::TooNew { found, known: newest() });

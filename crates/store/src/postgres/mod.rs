@@ -29,6 +29,8 @@ mod keys;
 mod letters;
 mod listen;
 mod migrate;
+#[cfg(all(test, feature = "throwaway"))]
+mod plans;
 mod prune;
 mod queues;
 mod read;

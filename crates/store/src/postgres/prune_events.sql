@@ -11,10 +11,10 @@ WITH old AS MATERIALIZED (
     WHERE e.seq = ANY (ARRAY(
         SELECT o.seq FROM old o
         WHERE o.appended_ms < :before::bigint
-          AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.seq = o.seq)
-          AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.stream = o.stream AND p.seq = o.seq)
-          AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.seq = o.seq)
-          AND NOT EXISTS (SELECT 1 FROM parked p WHERE p.seq = o.seq)
+          AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.seq = o.seq OFFSET 0)
+          AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.stream = o.stream AND p.seq = o.seq OFFSET 0)
+          AND NOT EXISTS (SELECT 1 FROM dead_letters l WHERE l.seq = o.seq OFFSET 0)
+          AND NOT EXISTS (SELECT 1 FROM parked p WHERE p.seq = o.seq OFFSET 0)
     ))
     RETURNING e.seq
 )

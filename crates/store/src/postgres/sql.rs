@@ -115,6 +115,19 @@ templates! {
     WORKERS = "workers";
 }
 
+#[cfg(test)]
+impl Template {
+    /// Its text, with its parts.
+    pub(super) fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// `true`: it stands only in others.
+    pub(super) fn is_part(&self) -> bool {
+        ALL.iter().any(|other| other.text.lines().any(|line| line.strip_prefix("--: ") == Some(self.name)))
+    }
+}
+
 /// A statement with some of its parts.
 #[derive(Debug)]
 pub(super) struct Statement {

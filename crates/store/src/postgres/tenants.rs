@@ -137,7 +137,10 @@ fn read_routes(tenant: TenantNo, mut ask: impl FnMut(&Call<'_>) -> Result<Vec<Ro
 
 fn routes(tenant: TenantNo, mut ask: impl FnMut(&Call<'_>) -> Result<Vec<Row>>) -> Result<Routes> {
     let version = ask(&Call::new(sql::ROUTES_VERSION, vec![arg("tenant", &tenant.0)]))?;
-    let version = version.first().map(|row| get(row, "routes_version")).transpose()?.unwrap_or(0);
+    let Some(version) = version.first() else {
+        return Err(StoreError::Refused(format!("there is no tenant {tenant}")));
+    };
+    let version = get(version, "routes_version")?;
     let actors = read_routes(tenant, ask)?
         .into_iter()
         .map(|known| {

@@ -38,6 +38,9 @@ pub struct Cluster {
 /// about.
 const KEEPER: &str = r#"cat >/dev/null; "$0/pg_ctl" -D "$1/data" -m immediate -w stop; rm -rf "$1""#;
 
+/// How often a start after a kill is tried.
+const RESUME_TRIES: u32 = 100;
+
 /// What there is to do when there is no PostgreSQL.
 const INSTALL: &str = "no PostgreSQL server is installed: install one of version 13 or later (Debian and Ubuntu: \
                        apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install \
@@ -221,7 +224,17 @@ impl Cluster {
     /// [`StoreError::Config`]
     pub fn resume(&mut self) -> Result<(), StoreError> {
         let log = self.folder.join("log").display().to_string();
-        self.run("pg_ctl", &["-D", &self.data(), "-l", &log, "-t", "60", "-w", "start"])?;
+        // Children of a server that was killed may still hold what it needs, for a moment.
+        let mut tries = 0;
+        while let Err(error) =
+            self.run("pg_ctl", &["-D", &self.data(), "-l", &log, "-t", "60", "-w", "start"])
+        {
+            tries += 1;
+            if tries == RESUME_TRIES {
+                return Err(error);
+            }
+            pause();
+        }
         self.is_running = true;
         Ok(())
     }
@@ -281,11 +294,11 @@ impl Cluster {
             .any(|folder| folder.as_os_str() == OsStr::new(&data))
     }
 
-    /// Runs SQL in a database, as its owner.
+    /// Runs SQL in a database, as its owner; returns the first column of what it answers.
     ///
     /// # Errors
     /// [`StoreError`], as the server says it.
-    pub fn execute(&self, database: &str, text: &str) -> Result<(), StoreError> {
+    pub fn execute(&self, database: &str, text: &str) -> Result<Vec<String>, StoreError> {
         let settings = Settings::new(self.url(database));
         let shared = std::sync::Arc::new(super::connection::Shared::new(&settings.url, &settings)?);
         super::connection::Connection::new(&shared).bare(text)

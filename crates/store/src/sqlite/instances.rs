@@ -211,14 +211,17 @@ impl<'c> Committer<'c> {
                 self.take_row(tx, slot, instance, row)?;
             }
             End::Retry { attempts, delay, error } => {
-                let not_before = tx.now.saturating_add(*delay).0;
-                want_more(tx, slot, instance, row)?;
-                tx.statement(include_str!("retry_row.sql"))?
-                    .execute(params![row, attempts, not_before, error])?;
+                if want_more(tx, slot, instance, row)? {
+                    let not_before = tx.now.saturating_add(*delay).0;
+                    let mut retry = tx.statement(include_str!("retry_row.sql"))?;
+                    retry.execute(params![row, attempts, not_before, error])?;
+                }
             }
             End::Blocked { attempts, error } => {
-                want_more(tx, slot, instance, row)?;
-                tx.statement(include_str!("block_row.sql"))?.execute(params![row, attempts, error])?;
+                if want_more(tx, slot, instance, row)? {
+                    let mut block = tx.statement(include_str!("block_row.sql"))?;
+                    block.execute(params![row, attempts, error])?;
+                }
             }
             End::Dead { attempts, cause, error } => {
                 let letter = tx.last.letter + 1;
@@ -242,12 +245,13 @@ impl<'c> Committer<'c> {
     }
 }
 
-/// Gives the row a place for what only some have. Nothing where the row is not there.
-pub(super) fn want_more(tx: &Tx<'_>, slot: u16, instance: i64, row: i64) -> Inner<()> {
-    if tx.statement(include_str!("want_more.sql"))?.execute(params![slot, instance, row])? == 1 {
-        tx.statement(include_str!("make_more.sql"))?.execute(params![slot, instance, row])?;
+/// Gives the row a place for what only some have. `false`: the row is not there.
+pub(super) fn want_more(tx: &Tx<'_>, slot: u16, instance: i64, row: i64) -> Inner<bool> {
+    if tx.statement(include_str!("want_more.sql"))?.execute(params![slot, instance, row])? == 0 {
+        return Ok(false);
     }
-    Ok(())
+    tx.statement(include_str!("make_more.sql"))?.execute(params![slot, instance, row])?;
+    Ok(true)
 }
 
 /// Takes a row away, with what there is more of it. `false`: it was not there.

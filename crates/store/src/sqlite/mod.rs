@@ -8,7 +8,7 @@
 //!
 //! One connection writes, behind a mutex; every transaction that may write begins as a writer
 //! (`BEGIN IMMEDIATE`), so none is refused between its reading and its writing. Two connections read, each
-//! call on one snapshot. A third thread carries the log back into the file, so that no commit waits for it.
+//! call on one snapshot. A thread with a connection of its own carries the log back into the file, so that no commit waits for it.
 //!
 //! Statements stand in `.sql` files, one each; they are prepared once for a connection and looked up once for
 //! a batch. Rows are written by prepared statements one after another: on SQLite that beats statements for
@@ -121,7 +121,7 @@ fn system_now() -> Timestamp {
 pub struct Sqlite {
     // In the order in which they are dropped: the lock goes last.
     checkpoints: Option<Checkpoints>,
-    writer: Mutex<Writer>,
+    writer: Arc<Mutex<Writer>>,
     readers: [Mutex<Connection>; 2],
     /// Whose turn it is among the readers when both are taken.
     turn: AtomicUsize,
@@ -134,6 +134,8 @@ pub struct Sqlite {
     lock: Option<RunLock>,
 }
 
+/// Who writes.
+#[derive(Debug)]
 struct Writer {
     conn: Connection,
     known: Known,
@@ -213,16 +215,23 @@ impl Sqlite {
             StoreError::Away(why) if !path.exists() => StoreError::Config(why),
             other => other,
         })?;
-        // A guest writes little: the runtime, or the last to close the file, carries its log back.
+        let (known, answers) = (Known::default(), Answers::default());
+        let writer = Arc::new(Mutex::new(Writer { conn, known, answers }));
         let checkpoints = match &lock {
-            Some(_) => Some(Checkpoints::start(
-                connect(path, &options, 1024 * 1024).map_err(|fault| fault.at_door(&shown))?,
-            )?),
+            Some(_) => {
+                let own = connect(path, &options, CHECKPOINT_CACHE_BYTES);
+                let own = own.and_then(|own| {
+                    held(&writer).conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+                    Ok(own)
+                });
+                let own = own.map_err(|fault| fault.at_door(&shown))?;
+                Some(Checkpoints::start(own, Arc::clone(&writer))?)
+            }
             None => None,
         };
         Ok(Self {
             checkpoints,
-            writer: Mutex::new(Writer { conn, known: Known::default(), answers: Answers::default() }),
+            writer,
             readers,
             turn: AtomicUsize::new(0),
             clock: options.clock,
@@ -248,7 +257,7 @@ impl Sqlite {
         let mut tx = Tx::begin(conn, known, &*self.clock).map_err(|fault| self.told(fault))?;
         let answer = work(&mut tx).map_err(|fault| self.told(fault))?;
         tx.commit().map_err(|fault| self.told(fault))?;
-        self.written(&writer);
+        self.written();
         Ok(answer)
     }
 
@@ -277,11 +286,11 @@ impl Sqlite {
                 other => other,
             }
         })?;
-        self.written(&writer);
+        self.written();
         Ok(answer)
     }
 
-    fn written(&self, _writer: &Writer) {
+    fn written(&self) {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.written();
         }
@@ -322,6 +331,9 @@ impl Drop for EndRead<'_> {
         let _ = self.0.prepare_cached("COMMIT").and_then(|mut end| end.execute([]));
     }
 }
+
+/// It copies pages from the log to the file and keeps none.
+const CHECKPOINT_CACHE_BYTES: usize = 256 * 1024;
 
 /// How many statements a connection keeps: all that there are.
 const STATEMENTS: usize = 128;

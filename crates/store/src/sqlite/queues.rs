@@ -62,8 +62,9 @@ impl Queues for Sqlite {
             for (slot, instance, epoch, ids) in rows {
                 let is_owner = is_owned.exists([instance.0, boot.0, epoch.0])?;
                 for id in ids.iter().filter(|_| is_owner) {
-                    want_more(tx, slot.number(), instance.0, id.0)?;
-                    mark.execute([id.0])?;
+                    if want_more(tx, slot.number(), instance.0, id.0)? {
+                        mark.execute([id.0])?;
+                    }
                 }
                 answers.push(is_owner);
             }
@@ -271,13 +272,12 @@ impl<'c> RowReader<'c> {
 
     /// Events come along from the first on, until one has no room; the first always has.
     fn add_events(&mut self, rows: &mut [QueueRow], bytes_max: usize) -> Inner<()> {
-        let mut left = bytes_max;
+        let mut sum = 0_usize;
         for (at, row) in rows.iter_mut().enumerate() {
-            let bytes = row.event_bytes as usize;
-            if bytes_max == 0 || (at > 0 && bytes > left) {
+            sum = sum.saturating_add(row.event_bytes as usize);
+            if bytes_max == 0 || (at > 0 && sum > bytes_max) {
                 break;
             }
-            left = left.saturating_sub(bytes);
             let mut found = self.event.query([row.seq.0])?;
             let Some(event) = found.next()? else {
                 return Err(unexpected(format!("row {} names event {}, which is gone", row.id, row.seq)));

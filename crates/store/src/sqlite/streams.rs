@@ -38,23 +38,24 @@ pub(super) fn event_of(row: &Row<'_>, at: usize) -> Inner<Arc<StoredEvent>> {
     Ok(Arc::new(StoredEvent { seq, event }))
 }
 
-/// Takes while data stays within so many bytes, the first always.
+/// Takes while the data of all stays within so many bytes, the first always.
 struct Within {
-    left: usize,
+    bytes_max: usize,
+    bytes: usize,
     is_first: bool,
 }
 
 impl Within {
     fn new(bytes_max: usize) -> Self {
-        Self { left: bytes_max, is_first: true }
+        Self { bytes_max, bytes: 0, is_first: true }
     }
 
     fn take(&mut self, bytes: usize) -> ControlFlow<()> {
-        if bytes > self.left && !self.is_first {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.bytes_max && !self.is_first {
             return ControlFlow::Break(());
         }
         self.is_first = false;
-        self.left = self.left.saturating_sub(bytes);
         ControlFlow::Continue(())
     }
 }

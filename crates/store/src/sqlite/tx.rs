@@ -170,7 +170,7 @@ fn roll_back(conn: &Connection) {
 
 /// The answer to the last batch of each lane, for a copy of it. A lane lives no longer than its boot, and
 /// a boot no longer than this program, so memory is the place for it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Answers(HashMap<(Boot, u16), (i64, Arc<dyn Any + Send + Sync>)>);
 
 impl Answers {

@@ -61,6 +61,11 @@ impl InFlight {
         }
     }
 
+    /// A newer row stands for it, and its end is on its way to the store: it takes no slot, and is not started.
+    pub fn superseded(&mut self, id: QueueId, group: GroupHash) {
+        self.rows.entry(id).or_insert(Held { group, is_outrun: true });
+    }
+
     /// Its outcome was refused, so what becomes of it is open again: it takes its slot back, also beyond the
     /// limit, until it ends once more.
     pub fn refused(&mut self, id: QueueId) {

@@ -453,6 +453,17 @@ impl Queue {
         self.rest_no_more();
     }
 
+    /// Mode latest: these end with that row, which is in flight; they are, too, until what becomes of them is known.
+    pub fn superseded(&mut self, by: QueueId, rows: &[QueueId]) {
+        let Some(group) = self.in_flight.group(by) else { return };
+        for id in rows {
+            self.in_flight.superseded(*id, group);
+        }
+        if let Some(known) = self.groups.get_mut(&group) {
+            known.rows.retain(|_, row| !rows.contains(&row.id()));
+        }
+    }
+
     /// Its commit was refused: it ends once more, as failed.
     pub fn refused(&mut self, id: QueueId) {
         self.in_flight.refused(id);
@@ -824,7 +835,7 @@ impl Queue {
         self.reads.close(read.number);
     }
 
-    /// A read was not answered: the store is away. It is asked for again.
+    /// A read was not answered: the store is away. The next [`Queue::next`] asks for it again, so wait before it.
     pub fn unread(&mut self, read: Read) {
         self.reads.close(read.number);
         if self.scan.asked == Some(read.number) {
