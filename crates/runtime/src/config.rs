@@ -41,7 +41,7 @@ pub struct Config {
     pub dedupe_window: Duration,
     /// How long a call that was told to end may go on.
     pub abort_grace: Duration,
-    /// Age at which events that nothing names any more are taken away; `None`: never.
+    /// Age at which events that nothing names any more are taken away; `None`: never. Not acted upon yet.
     pub retention: Option<Duration>,
 }
 
